@@ -1,0 +1,6 @@
+"""`python -m nbagent`."""
+
+from nbagent.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,378 @@
+"""The event vocabulary: one typed fact in the session log.
+
+Everything that happens is an event, appended to the log before it is shown; views, exports, resume and
+replay are functions of the log. This module knows values only: no files, no kernels, no rendering.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+SCHEMA_VERSION = 1
+
+#: How one action ended. `unavailable`: the tool's breaker was open; `skipped`: an earlier action of the
+#: same step made it pointless (the run was stopped, the kernel died).
+ActionStatus = Literal["ok", "error", "timeout", "interrupted", "denied", "invalid", "unavailable", "skipped"]
+
+#: Why a run ended. Only `answered` is success.
+Reason = Literal[
+    "answered",
+    "interrupted",
+    "max_steps",
+    "max_seconds",
+    "max_tokens",
+    "max_cost",
+    "repeating",
+    "no_progress",
+    "empty_replies",
+    "denied",
+    "model_error",
+    "kernel_lost",
+]
+
+#: How dangerous an action looks, mildest first.
+Risk = Literal["read", "write", "overwrite", "network", "destructive"]
+
+#: One nbformat output (stream, display_data, execute_result, error), exactly as a kernel made it.
+Output = dict[str, Any]
+
+
+class Usage(BaseModel):
+    """Tokens of one or more model requests. `estimated` is true where the server reported none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens in and out."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class Event(BaseModel):
+    """The envelope. The session stamps `seq`, `time`, `session`, `run` and `step` when it appends."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str = ""
+    version: int = SCHEMA_VERSION
+    seq: int = 0
+    time: float = 0.0  #: seconds since the epoch
+    session: str = ""
+    run: int = 0  #: 1 for the first run of the session; 0 outside a run
+    step: int = 0  #: 1 for the first step of the run; 0 outside a step
+    call_id: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_type(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "type" not in values:
+            return {"type": cls.__name__, **values}
+        return values
+
+    @property
+    def stored(self) -> bool:
+        """False for deltas, which are shown only: their sum follows as an event of its own."""
+        return not self.type.endswith("Delta")
+
+
+class SessionStarted(Event):
+    """A session was opened by a host process."""
+
+    type: Literal["SessionStarted"] = "SessionStarted"
+    nonce: str  #: fences data in observations, so that text in data cannot pose as ours
+    versions: dict[str, str]  #: of nbagent, Python, the packages that matter for a re-run
+    folder: str  #: where the kernel works
+
+
+class RunStarted(Event):
+    """The user gave a task. `message` is the exact text that the model is sent for it."""
+
+    type: Literal["RunStarted"] = "RunStarted"
+    task: str
+    message: str
+    model: str
+    host: str = ""  #: scheme and host that the requests go to
+    label: str = ""  #: a caveat to show beside the answer, e.g. "local 1.5B: check it"
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class DialectChosen(Event):
+    """How the model expresses actions from here on, with everything in a request but its messages."""
+
+    type: Literal["DialectChosen"] = "DialectChosen"
+    dialect: Literal["tools", "json", "fenced"]
+    why: str
+    system: str
+    parameters: dict[str, Any]
+
+
+class StepStarted(Event):
+    """One turn of the loop begins: a request is being sent."""
+
+    type: Literal["StepStarted"] = "StepStarted"
+
+
+class ThoughtDelta(Event):
+    """More of the thought, as it arrives."""
+
+    type: Literal["ThoughtDelta"] = "ThoughtDelta"
+    text: str
+
+
+class Thought(Event):
+    """What the model said while working, or to end the run.
+
+    `raw` is its reply as it stays in the history, where that differs from `text` (the text dialects).
+    """
+
+    type: Literal["Thought"] = "Thought"
+    text: str
+    raw: str = ""
+
+
+class ReasoningDelta(Event):
+    """More of the model's hidden reasoning channel, as it arrives."""
+
+    type: Literal["ReasoningDelta"] = "ReasoningDelta"
+    text: str
+
+
+class Reasoning(Event):
+    """What came over the model's hidden reasoning channel in this step."""
+
+    type: Literal["Reasoning"] = "Reasoning"
+    text: str
+
+
+class ActionDelta(Event):
+    """More of an action's code or arguments, readable, as it arrives."""
+
+    type: Literal["ActionDelta"] = "ActionDelta"
+    tool: str
+    text: str
+
+
+class ActionProposed(Event):
+    """The model asked for a tool call; `arguments` is the raw string that it sent."""
+
+    type: Literal["ActionProposed"] = "ActionProposed"
+    tool: str
+    arguments: str
+
+
+class ActionEdited(Event):
+    """The user changed the arguments before approving; these are the ones that run."""
+
+    type: Literal["ActionEdited"] = "ActionEdited"
+    arguments: str
+
+
+class ApprovalAsked(Event):
+    """The user is asked whether this action may run. `request` ties the answer to the question."""
+
+    type: Literal["ApprovalAsked"] = "ApprovalAsked"
+    request: str
+    tool: str
+    code: str
+    risk: Risk
+    why: str
+
+
+class ApprovalGiven(Event):
+    """The answer: `by` is `user`, `nobody` (no one was there, or no answer came) or `rule`."""
+
+    type: Literal["ApprovalGiven"] = "ApprovalGiven"
+    request: str
+    approved: bool
+    by: Literal["user", "nobody", "rule"]
+    note: str = ""
+
+
+class ActionStarted(Event):
+    """The action runs now. `code` is what the kernel gets, for tools that run code."""
+
+    type: Literal["ActionStarted"] = "ActionStarted"
+    tool: str
+    arguments: dict[str, Any]
+    code: str = ""
+    risk: Risk = "read"
+
+
+class OutputAdded(Event):
+    """The kernel made one output. Consecutive stream outputs of one name belong together."""
+
+    type: Literal["OutputAdded"] = "OutputAdded"
+    output: Output
+
+
+class ActionFinished(Event):
+    """The action ended."""
+
+    type: Literal["ActionFinished"] = "ActionFinished"
+    status: ActionStatus
+    seconds: float
+    execution_count: int | None = None
+    summary: str = ""  #: one line for people, e.g. "NameError: name 'df' is not defined"
+
+
+class Observed(Event):
+    """The exact text that the model is sent for one action."""
+
+    type: Literal["Observed"] = "Observed"
+    text: str
+
+
+class StepFinished(Event):
+    """The step is over."""
+
+    type: Literal["StepFinished"] = "StepFinished"
+    usage: Usage
+    seconds: float
+    first_token_seconds: float | None = None
+
+
+class Nudged(Event):
+    """A guard told the model something; `text` is the exact line it is sent."""
+
+    type: Literal["Nudged"] = "Nudged"
+    guard: str
+    text: str
+
+
+class Retrying(Event):
+    """The request failed and is sent again; what the broken attempt showed is void."""
+
+    type: Literal["Retrying"] = "Retrying"
+    attempt: int
+    wait: float  #: seconds until the next attempt
+    why: str
+
+
+class KernelStarted(Event):
+    """A kernel was started for the session. `generation` grows whenever state was lost."""
+
+    type: Literal["KernelStarted"] = "KernelStarted"
+    generation: int
+    kind: str
+    python: str
+    confinement: str  #: what holds the kernel's code, or why nothing does
+
+
+class KernelDied(Event):
+    """The kernel process ended; `why` names its exit code or signal."""
+
+    type: Literal["KernelDied"] = "KernelDied"
+    why: str
+
+
+class StateLost(Event):
+    """The kernel's variables are gone; `names` are those that were known."""
+
+    type: Literal["StateLost"] = "StateLost"
+    names: list[str]
+
+
+class Shared(Event):
+    """A variable of the user's was copied into the agent's kernel. `file` holds it for a re-run."""
+
+    type: Literal["Shared"] = "Shared"
+    name: str
+    summary: str
+    file: str
+
+
+class Adopted(Event):
+    """A variable of the agent's kernel was copied into the user's."""
+
+    type: Literal["Adopted"] = "Adopted"
+    name: str
+    summary: str
+
+
+class RunFinished(Event):
+    """The run ended. `answer` is empty unless the reason is `answered`."""
+
+    type: Literal["RunFinished"] = "RunFinished"
+    reason: Reason
+    answer: str = ""
+    message: str = ""  #: one line for people: what stopped it and what to do
+    usage: Usage = Usage()
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class UnknownEvent(Event):
+    """An event that a newer nbagent wrote: kept, and skipped by every view."""
+
+
+AnyEvent = (
+    SessionStarted
+    | RunStarted
+    | DialectChosen
+    | StepStarted
+    | ThoughtDelta
+    | Thought
+    | ReasoningDelta
+    | Reasoning
+    | ActionDelta
+    | ActionProposed
+    | ActionEdited
+    | ApprovalAsked
+    | ApprovalGiven
+    | ActionStarted
+    | OutputAdded
+    | ActionFinished
+    | Observed
+    | StepFinished
+    | Nudged
+    | Retrying
+    | KernelStarted
+    | KernelDied
+    | StateLost
+    | Shared
+    | Adopted
+    | RunFinished
+)
+
+_adapter: TypeAdapter[Event] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="type")])
+
+
+def to_json(event: Event) -> str:
+    """Write one event as one line of JSON that is valid UTF-8 (a lone surrogate becomes "?")."""
+    text = json.dumps(
+        event.model_dump(mode="python"), ensure_ascii=False, separators=(",", ":"), allow_nan=True
+    )
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def from_json(line: str) -> Event:
+    """Read one event.
+
+    Raises:
+        ValueError: the line is not a JSON object with a `type` and this schema's fields.
+    """
+    values = json.loads(line)
+    if not isinstance(values, dict) or not isinstance(values.get("type"), str):
+        raise ValueError("not an event")
+    try:
+        return _adapter.validate_python(values)
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "union_tag_invalid":
+            return UnknownEvent.model_validate(values)
+        raise

@@ -1,0 +1,1 @@
+"""Where code runs: kernel processes, their outputs, their variables, their confinement."""

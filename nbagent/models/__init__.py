@@ -1,0 +1,1 @@
+"""The wire to models: streams, dialects, the embedded model."""

@@ -1,0 +1,1 @@
+"""How a model expresses actions: native tool calls, a JSON object, a fenced block."""

@@ -1,0 +1,1 @@
+"""What is left behind: an export that runs."""

@@ -1,0 +1,389 @@
+"""The seams: what the loop needs of a model, a dialect, a kernel, a tool, a store, a host and a view.
+
+Values and protocols only. Implementations live in the folders of the layer above and do not know each
+other; the loop is typed against these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from nbagent.events import ActionStatus, Event, Output, Risk, Usage
+from nbagent.redaction import Redactor
+
+# -- what comes out of a model's reply ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of what the model says in the open."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningText:
+    """A piece of the hidden reasoning channel."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPart:
+    """A readable piece of an action under way (code, or raw arguments). Never run: only shown."""
+
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One complete tool call. `arguments` is the raw string, a JSON object if the model did well."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Tokens of this request."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The request failed and is sent again after `wait` seconds; every part before this one is void."""
+
+    number: int
+    wait: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """The reply as it stays in the history (text dialects), made-up observations cut off."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The reply cannot be used as it is; `correction` is the shortest useful word to the model."""
+
+    correction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The reply is whole. `length`: the server cut it at the token limit."""
+
+    reason: Literal["stop", "length", "filter"]
+
+
+ReplyPart = Text | ReasoningText | ActionPart | Action | UsageReport | Attempt | Raw | Malformed | Finish
+
+
+# -- model and dialect ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: `body` is the whole JSON object as UTF-8, built by the conversation."""
+
+    body: bytes
+
+
+class Model(Protocol):
+    """A model behind some wire. Stateless: all it knows of the conversation is in the request."""
+
+    name: str
+    host: str  #: scheme and host that requests go to, for people
+    label: str  #: a caveat to show beside its answers, or ""
+
+    def stream(self, request: Request) -> AsyncIterator[ReplyPart]:
+        """Send one request and yield its reply's parts; ends with `Finish`.
+
+        Raises:
+            ModelError: no usable reply came within the limits; the message is one line for the user.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections (and of the embedded server)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What a model is told of one tool. `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the model is told of one action."""
+
+    call_id: str
+    tool: str
+    text: str
+
+
+class Dialect(Protocol):
+    """How a model expresses actions, both ways."""
+
+    name: Literal["tools", "json", "fenced"]
+
+    def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        """Give the request fields that this dialect needs (`tools`, `response_format`, `stop`)."""
+        ...
+
+    def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncIterator[ReplyPart]:
+        """Turn the wire's parts into thought, actions and, for text dialects, one `Raw` before `Finish`."""
+        ...
+
+    def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
+        """Give the history's message for a reply."""
+        ...
+
+    def observations(self, observations: Sequence[Observation]) -> list[dict[str, Any]]:
+        """Give the history's messages for what was observed, in call order."""
+        ...
+
+
+# -- kernel ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable as a model or a person is told of it, e.g. `left`, `DataFrame`, `(1312, 4)`."""
+
+    name: str
+    type: str
+    summary: str  #: shape, length or a short value; "" where there is nothing cheap to say
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How one execution ended. `changes` are variables that are new or differ; `gone` were deleted."""
+
+    status: Literal["ok", "error", "timeout", "interrupted", "died"]
+    seconds: float
+    execution_count: int | None = None
+    error: str = ""  #: "NameError: name 'df' is not defined", or how the kernel died
+    state_lost: bool = False
+    lost_names: tuple[str, ...] = ()
+    changes: tuple[Variable, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+class Kernel(Protocol):
+    """A persistent place where code runs."""
+
+    generation: int  #: grows whenever the variables were lost
+    confinement: str  #: what holds its code, in words, or why nothing does
+
+    async def start(self) -> None:
+        """Start it (no-op when it runs). Raises `KernelNotStarted` with the kernel's own words."""
+        ...
+
+    def execute(self, code: str, *, timeout: float) -> AsyncIterator[Output | Executed]:
+        """Run code; yield outputs as they come and one `Executed` last.
+
+        Cancelling the iteration interrupts the code and keeps the kernel. `timeout` is in seconds.
+
+        Raises:
+            KernelLost: it died and could not be started again.
+        """
+        ...
+
+    async def bring(self, name: str, file: Path) -> None:
+        """Bind `name` to the pickle in `file`. Raises `TransferError`."""
+        ...
+
+    async def adopt(self, name: str, file: Path) -> str:
+        """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
+        ...
+
+    async def close(self) -> None:
+        """End it and all that its code started in its process group."""
+        ...
+
+
+# -- host -----------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """The process that the user works in. Its code runs on its main thread only."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the host's main thread and give its result."""
+        ...
+
+    def variables(self) -> list[Variable]:
+        """List the user's own live variables (call it on the main thread)."""
+        ...
+
+    def recent_cells(self, count: int) -> list[str]:
+        """Give the source of the last cells that the user ran, oldest first."""
+        ...
+
+    def last_error(self) -> str:
+        """Give the user's last traceback as plain text, or ""."""
+        ...
+
+    def dump(self, name: str, file: Path) -> str:
+        """Pickle the user's variable `name` into `file`; give its summary. Raises `TransferError`."""
+        ...
+
+    def load(self, name: str, file: Path) -> None:
+        """Bind the user's `name` to the pickle in `file`. Raises `TransferError`."""
+        ...
+
+
+# -- tools ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The user's answer to one question. `code` is set where they edited it: then that is what runs."""
+
+    approved: bool
+    by: Literal["user", "nobody", "rule"]
+    note: str = ""
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """One question: may this action run?"""
+
+    request: str
+    call_id: str
+    tool: str
+    code: str
+    risk: Risk
+    why: str
+
+
+@dataclass(slots=True)
+class ToolResult:
+    """What a tool gives back: `text` is what the model is shown, before shaping by the gateway."""
+
+    status: ActionStatus
+    text: str
+    summary: str = ""
+    execution_count: int | None = None
+    answer: str | None = None  #: set by `final_answer` only: ends the run
+    kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
+
+
+class ToolContext(Protocol):
+    """What a tool may use while it runs."""
+
+    kernel: Kernel
+    host: Host | None
+    session_folder: Path
+    redactor: Redactor
+    nonce: str  #: fences data in observations
+    cell_timeout: float  #: seconds
+    observation_characters: int
+
+    def emit(self, event: Event) -> None:
+        """Record and show an event of this call."""
+        ...
+
+
+class Tool(Protocol):
+    """A typed, documented thing that the model may ask for."""
+
+    name: str
+    spec: ToolSpec
+
+    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+        """Say how dangerous the call looks, and why in a few words."""
+        ...
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Do it. The model's mistakes are results; only our own failures raise."""
+        ...
+
+
+# -- store and view -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One line of `nbagent sessions`."""
+
+    id: str
+    started: float  #: seconds since the epoch
+    folder: str
+    task: str  #: the first task
+    runs: int
+    reason: str  #: how the last run ended; "" while it runs or where it was killed
+    model: str = ""
+
+
+class SessionLog(Protocol):
+    """One session's log, open for writing by this process alone."""
+
+    id: str
+    folder: Path  #: the session's own folder, for large outputs and copies
+
+    def append(self, event: Event) -> Event:
+        """Stamp and store an event (deltas are stamped only); give the stamped one."""
+        ...
+
+    async def sync(self) -> None:
+        """Make sure that what was appended survives a power cut."""
+        ...
+
+    def close(self) -> None:
+        """Close it and let another process have it."""
+        ...
+
+
+class SessionStore(Protocol):
+    """Where session logs live."""
+
+    def create(self) -> SessionLog:
+        """Begin a new session."""
+        ...
+
+    def open(self, session: str) -> SessionLog:
+        """Open one for writing. Raises `SessionBusy` or `StoreError`."""
+        ...
+
+    def read(self, session: str) -> list[Event]:
+        """Read one, torn or corrupt lines left out. Raises `StoreError` when there is none."""
+        ...
+
+    def summaries(self) -> list[SessionSummary]:
+        """List them, newest first."""
+        ...
+
+
+class View(Protocol):
+    """Something that shows a run while it happens. It must never raise into the run."""
+
+    def show(self, event: Event) -> None:
+        """Show one event; called on the agent thread, in order."""
+        ...
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Ask the user; `by="nobody"` where there is no one to answer."""
+        ...
+
+    def close(self) -> None:
+        """Leave the static trace behind."""
+        ...

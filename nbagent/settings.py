@@ -1,0 +1,174 @@
+"""Every choice and limit, one sentence each, and where each value came from.
+
+Precedence: option (magic line, command line, API) > `%config` > environment `NBAGENT_<NAME>` > default.
+A setting has the same name everywhere: `max_steps`, `--max-steps`, `NBAGENT_MAX_STEPS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from nbagent.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "NBAGENT_"
+OPENAI_URL = "https://api.openai.com/v1"
+
+
+class Settings(BaseModel):
+    """The choices and limits of a session; each run may change all but those that shape the kernel."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    model: str = Field("", description="Model name, or `local:NAME` for the embedded one.")
+    base_url: str = Field("", description="Address of an OpenAI-compatible server, usually ending in /v1.")
+    api_key: SecretStr = Field(
+        SecretStr(""), description="Key for base_url; best given as NBAGENT_API_KEY beside NBAGENT_BASE_URL."
+    )
+    key_env: str = Field("", description="Name of the environment variable that holds the key for base_url.")
+    dialect: Literal["auto", "tools", "json", "fenced"] = Field(
+        "auto", description="How the model expresses actions; auto takes what suits the model."
+    )
+    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the model.")
+    max_reply_tokens: int = Field(4096, ge=16, description="Longest reply asked of the model, in tokens.")
+    context_window: int = Field(32768, ge=2048, description="The model's window in tokens.")
+
+    kernel: Literal["fresh"] = Field(
+        "fresh", description="What runs the code: a kernel of the session's own."
+    )
+    python: str = Field("", description="Interpreter of the kernel; empty for the one that runs nbagent.")
+    folder: str = Field("", description="Where the kernel works; empty for the current folder.")
+    confine: Literal["workspace", "off"] = Field(
+        "workspace", description="What the agent's code may write to: the workspace only, or anything."
+    )
+    allow_write: tuple[str, ...] = Field(
+        (), description="Further folders that the agent's code may write to."
+    )
+    approve: Literal["ask", "auto", "each", "off"] = Field(
+        "ask",
+        description="Which actions wait for a yes: ask (overwrite, network, destructive), "
+        "auto (destructive), each (all), off (none).",
+    )
+
+    max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
+    max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")
+    cell_timeout: float = Field(
+        600, gt=0, description="Seconds after which one action's code is interrupted."
+    )
+    startup_timeout: float = Field(60, gt=0, description="Seconds that a kernel may take to start.")
+    first_token_timeout: float = Field(
+        30, gt=0, description="Seconds to wait for a reply's first token (600 for the embedded model)."
+    )
+    stream_timeout: float = Field(60, gt=0, description="Seconds to wait between two tokens of a reply.")
+    max_retry_seconds: float = Field(
+        120, ge=0, description="Seconds spent waiting for one request's retries."
+    )
+    observation_characters: int = Field(
+        4000, ge=200, description="Characters of one action's outputs that the model is shown."
+    )
+    output_characters: int = Field(
+        200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
+    )
+
+    cells: int = Field(3, ge=0, description="How many of the user's last cells the model is told of.")
+    quiet: bool = Field(False, description="Show the answer only.")
+
+
+#: Settings that the context of a kernel is built from: changing one needs `%agent reset`.
+KERNEL_SETTINGS = ("kernel", "python", "folder", "confine", "allow_write", "startup_timeout")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings with the origin of each value: `option`, `config`, `environment NAME` or `default`."""
+
+    settings: Settings
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+def resolve(
+    options: Mapping[str, Any],
+    environment: Mapping[str, str],
+    config: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Merge the sources by precedence. `None` and absent both mean "not given".
+
+    A key belongs to the source that gave its base URL and goes nowhere else:
+
+    * `base_url` by option: `api_key` by option, or the variable that `key_env` names;
+    * `NBAGENT_BASE_URL`: `NBAGENT_API_KEY` (or `key_env`);
+    * otherwise `OPENAI_BASE_URL` (or OpenAI's own address): `OPENAI_API_KEY`.
+
+    Raises:
+        SettingsError: a value does not fit; the message names the setting and its origin.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    sources: list[tuple[str, Mapping[str, Any]]] = [("config", config or {}), ("option", options)]
+    for name in Settings.model_fields:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if environment.get(variable, "").strip():
+            values[name] = _from_text(name, environment[variable].strip())
+            origins[name] = f"environment {variable}"
+        for origin, given in sources:
+            if given.get(name) is not None:
+                values[name] = given[name]
+                origins[name] = origin
+    _settle_key(values, origins, environment)
+    try:
+        return Resolved(Settings.model_validate(values), origins)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "?"
+        if name not in Settings.model_fields:
+            raise SettingsError(f"there is no setting {name!r}; see `%agent help`") from None
+        reason = first["msg"][0].lower() + first["msg"][1:]
+        given_by = origins.get(name, "option")
+        raise SettingsError(f"{name}={first['input']!r} ({given_by}) does not fit: {reason}") from None
+
+
+def _from_text(name: str, text: str) -> Any:
+    if name == "allow_write":
+        return tuple(part for part in text.split(":") if part)
+    return text
+
+
+def _settle_key(values: dict[str, Any], origins: dict[str, str], environment: Mapping[str, str]) -> None:
+    """Pair the key with the base URL of the same source; drop a key that belongs to another."""
+    url_origin, key_origin = origins["base_url"], origins["api_key"]
+    local = str(values.get("model", "")).startswith("local:")
+    if local:
+        for name in ("base_url", "api_key"):
+            values.pop(name, None)
+            origins[name] = "default"
+        return
+    if values.get("key_env"):
+        variable = str(values["key_env"])
+        key = environment.get(variable, "").strip()
+        if not key:
+            raise SettingsError(f"key_env names {variable}, which is not set in the environment")
+        values["api_key"], origins["api_key"] = SecretStr(key), f"environment {variable}"
+    elif url_origin in ("option", "config"):
+        if key_origin != url_origin:
+            values.pop("api_key", None)
+            origins["api_key"] = "default"
+    elif url_origin == "default" and key_origin == "default":
+        _take_openai(values, origins, environment)
+    if values.get("api_key") and not values.get("base_url"):
+        values["base_url"] = OPENAI_URL
+    key = values.get("api_key")
+    if key is not None:
+        text = key.get_secret_value() if isinstance(key, SecretStr) else str(key)
+        values["api_key"] = SecretStr(text.strip())
+
+
+def _take_openai(values: dict[str, Any], origins: dict[str, str], environment: Mapping[str, str]) -> None:
+    url = environment.get("OPENAI_BASE_URL", "").strip()
+    key = environment.get("OPENAI_API_KEY", "").strip()
+    if url:
+        values["base_url"], origins["base_url"] = url, "environment OPENAI_BASE_URL"
+    if key:
+        values["api_key"], origins["api_key"] = SecretStr(key), "environment OPENAI_API_KEY"

@@ -1,0 +1,1 @@
+"""Where session logs live."""

@@ -1,0 +1,1 @@
+"""What a model may ask for, and the gateway every wish goes through."""

@@ -1,0 +1,1 @@
+"""People watching: the widget, the static trace, the terminal."""

@@ -1,0 +1,71 @@
+"""The architecture as a test: imports go down only, rooms stay small."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "nbagent"
+
+LAYERS = {
+    0: ("events", "errors", "settings", "protocols", "redaction"),
+    1: ("models", "kernels", "tools", "stores", "host"),
+    2: ("prompt", "context", "guards", "loop", "session", "agent_thread"),
+    3: ("view", "notebook", "magic", "cli", "api", "choose", "demo"),
+}
+ROOM_LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imported_rooms(source: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        rooms |= {room_of(name) for name in names if name.split(".")[0] == "nbagent"}
+    return rooms - {"", "__version__"}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down_only(source: Path) -> None:
+    room = source.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if room in ("__init__", "__main__"):
+        return
+    layer = ROOM_LAYER[room]
+    for other in imported_rooms(source) - {room}:
+        allowed = ROOM_LAYER[other] < layer or (ROOM_LAYER[other] == layer and layer in (0, 2, 3))
+        assert allowed, f"{room} (layer {layer}) imports {other} (layer {ROOM_LAYER[other]})"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_rooms_and_functions_are_small(source: Path) -> None:
+    text = source.read_text()
+    assert text.count("\n") <= 400, "a file over 400 lines wants another room"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is over 60 lines"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, nbagent; heavy = {'pydantic', 'openai', 'ipywidgets', 'zmq', 'IPython', 'httpx', 'rich'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert done.stderr == ""
