@@ -355,9 +355,7 @@ _adapter: TypeAdapter[Event] = TypeAdapter(Annotated[AnyEvent, Field(discriminat
 
 def to_json(event: Event) -> str:
     """Write one event as one line of JSON that is valid UTF-8 (a lone surrogate becomes "?")."""
-    text = json.dumps(
-        event.model_dump(mode="python"), ensure_ascii=False, separators=(",", ":"), allow_nan=True
-    )
+    text = json.dumps(event.model_dump(mode="python"), ensure_ascii=False, separators=(",", ":"), allow_nan=True)
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -36,17 +36,13 @@ class Settings(BaseModel):
     max_reply_tokens: int = Field(4096, ge=16, description="Longest reply asked of the model, in tokens.")
     context_window: int = Field(32768, ge=2048, description="The model's window in tokens.")
 
-    kernel: Literal["fresh"] = Field(
-        "fresh", description="What runs the code: a kernel of the session's own."
-    )
+    kernel: Literal["fresh"] = Field("fresh", description="What runs the code: a kernel of the session's own.")
     python: str = Field("", description="Interpreter of the kernel; empty for the one that runs nbagent.")
     folder: str = Field("", description="Where the kernel works; empty for the current folder.")
     confine: Literal["workspace", "off"] = Field(
         "workspace", description="What the agent's code may write to: the workspace only, or anything."
     )
-    allow_write: tuple[str, ...] = Field(
-        (), description="Further folders that the agent's code may write to."
-    )
+    allow_write: tuple[str, ...] = Field((), description="Further folders that the agent's code may write to.")
     approve: Literal["ask", "auto", "each", "off"] = Field(
         "ask",
         description="Which actions wait for a yes: ask (overwrite, network, destructive), "
@@ -55,17 +51,13 @@ class Settings(BaseModel):
 
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
     max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")
-    cell_timeout: float = Field(
-        600, gt=0, description="Seconds after which one action's code is interrupted."
-    )
+    cell_timeout: float = Field(600, gt=0, description="Seconds after which one action's code is interrupted.")
     startup_timeout: float = Field(60, gt=0, description="Seconds that a kernel may take to start.")
     first_token_timeout: float = Field(
         30, gt=0, description="Seconds to wait for a reply's first token (600 for the embedded model)."
     )
     stream_timeout: float = Field(60, gt=0, description="Seconds to wait between two tokens of a reply.")
-    max_retry_seconds: float = Field(
-        120, ge=0, description="Seconds spent waiting for one request's retries."
-    )
+    max_retry_seconds: float = Field(120, ge=0, description="Seconds spent waiting for one request's retries.")
     observation_characters: int = Field(
         4000, ge=200, description="Characters of one action's outputs that the model is shown."
     )
@@ -159,9 +151,9 @@ def _settle_key(values: dict[str, Any], origins: dict[str, str], environment: Ma
         _take_openai(values, origins, environment)
     if values.get("api_key") and not values.get("base_url"):
         values["base_url"] = OPENAI_URL
-    key = values.get("api_key")
-    if key is not None:
-        text = key.get_secret_value() if isinstance(key, SecretStr) else str(key)
+    given = values.get("api_key")
+    if given is not None:
+        text = given.get_secret_value() if isinstance(given, SecretStr) else str(given)
         values["api_key"] = SecretStr(text.strip())
 
 

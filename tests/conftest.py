@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No key, no proxy and no setting of the developer's reaches a test; sessions go to a scratch folder."""
     for name in list(os.environ):
         if name.startswith(("NBAGENT_", "OPENAI_")) and name != "NBAGENT_WEIGHTS":
@@ -20,7 +19,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
         if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("NBAGENT_HOME", str(tmp_path / "nbagent-home"))
-    yield
 
 
 @pytest.fixture(autouse=True)
