@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from pydantic import BaseModel
+
 from nbagent.events import ActionStatus, Event, Output, Risk, Usage
 from nbagent.redaction import Redactor
 
@@ -277,7 +279,10 @@ class ApprovalRequest:
 
 @dataclass(slots=True)
 class ToolResult:
-    """What a tool gives back: `text` is what the model is shown, before shaping by the gateway."""
+    """What a tool gives back, before the gateway shapes it for the model.
+
+    `text` is data (fenced, cut to size); `notice` is nbagent's own word on it: first, never cut, unfenced.
+    """
 
     status: ActionStatus
     text: str
@@ -285,6 +290,7 @@ class ToolResult:
     execution_count: int | None = None
     answer: str | None = None  #: set by `final_answer` only: ends the run
     kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
+    notice: str = ""
 
 
 class ToolContext(Protocol):
@@ -308,6 +314,7 @@ class Tool(Protocol):
 
     name: str
     spec: ToolSpec
+    arguments: type[BaseModel]  #: checks what the model sent; forbids what it does not know
 
     def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
         """Say how dangerous the call looks, and why in a few words."""
