@@ -32,9 +32,15 @@ class Settings(BaseModel):
     dialect: Literal["auto", "tools", "json", "fenced"] = Field(
         "auto", description="How the model expresses actions; auto takes what suits the model."
     )
-    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the model.")
-    max_reply_tokens: int = Field(4096, ge=16, description="Longest reply asked of the model, in tokens.")
-    context_window: int = Field(32768, ge=2048, description="The model's window in tokens.")
+    temperature: float | None = Field(
+        None, ge=0, le=2, description="Sampling temperature; empty for the server's own (embedded model: 0)."
+    )
+    max_reply_tokens: int | None = Field(
+        None, ge=16, description="Longest reply asked of the model, in tokens; empty for the server's own limit."
+    )
+    context_window: int = Field(
+        100_000, ge=2048, description="Tokens that a conversation may grow to (embedded model: at most 16384)."
+    )
 
     kernel: Literal["fresh"] = Field("fresh", description="What runs the code: a kernel of the session's own.")
     python: str = Field("", description="Interpreter of the kernel; empty for the one that runs nbagent.")

@@ -12,8 +12,20 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 LAYERS = {
     0: ("events", "errors", "settings", "protocols", "redaction"),
     1: ("models", "kernels", "tools", "stores", "host"),
-    2: ("prompt", "context", "guards", "loop", "session", "agent_thread"),
-    3: ("view", "notebook", "magic", "cli", "api", "choose", "demo"),
+    2: ("prompt", "data_files", "context", "guards", "loop", "session", "agent_thread"),
+    3: (
+        "view",
+        "notebook",
+        "magic",
+        "magic_commands",
+        "options",
+        "listing",
+        "cli",
+        "cli_run",
+        "api",
+        "demo",
+        "lab",
+    ),
 }
 ROOM_LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
 SOURCES = sorted(PACKAGE.rglob("*.py"))

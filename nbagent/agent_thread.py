@@ -1,0 +1,135 @@
+"""The one agent thread of a process: an asyncio loop for the model, the tools and the kernel clients.
+
+The caller's thread (the host's main thread) waits, and is the only place where the host's own code runs:
+while it waits it executes what the agent thread submits. So the core is written once, async, and the
+synchronous entry points (the magic, the command line, `Agent.run_sync`) run it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import contextvars
+import os
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How often the waiting thread looks up: Windows cannot interrupt a longer wait.
+WAKE_SECONDS = 0.2
+
+
+class MainThreadQueue:
+    """Work that the agent thread wants done on the host's waiting thread."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Queue `function`; its result or exception comes through the future."""
+        future: Future[Any] = Future()
+        self._items.put((function, future))
+        return future
+
+    def wake(self) -> None:
+        """Make the waiting thread look up."""
+        self._items.put(None)
+
+    def run_one(self) -> None:
+        """Wait a moment for one item and run it; `KeyboardInterrupt` passes through to the caller."""
+        with contextlib.suppress(queue.Empty):
+            item = self._items.get(timeout=WAKE_SECONDS)
+            if item is not None:
+                _settle(*item)
+
+
+def _settle(function: Callable[[], Any], future: Future[Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except KeyboardInterrupt as interrupt:
+        future.set_exception(interrupt)
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who submitted the function
+        future.set_exception(error)
+
+
+class AgentThread:
+    """A daemon thread that runs one asyncio loop for as long as the process lives.
+
+    It lives that long on purpose: a kernel dies with the thread that started it.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._closers: dict[object, Callable[[], Coroutine[Any, Any, None]]] = {}
+        # The context is copied so that output made on this thread stays with the cell that started it.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self.loop.run_forever,), name="nbagent", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self._at_exit)
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the agent thread; do not wait."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        main: MainThreadQueue | None = None,
+        on_interrupt: Callable[[], None] | None = None,
+    ) -> T:
+        """Run a coroutine on the agent thread and wait, executing what `main` is given meanwhile.
+
+        A `KeyboardInterrupt` calls `on_interrupt` (by default: cancels) and the wait goes on until the
+        coroutine has ended: it knows how to stop and what to keep.
+        """
+        main = main or MainThreadQueue()
+        future = self.start(coroutine)
+        future.add_done_callback(lambda _: main.wake())
+        while not future.done():
+            try:
+                main.run_one()
+            except KeyboardInterrupt:
+                if on_interrupt is None:
+                    future.cancel()
+                else:
+                    on_interrupt()
+        return future.result()
+
+    def at_exit(self, owner: object, close: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Register what to close when the process ends; `None` takes it back."""
+        if close is None:
+            self._closers.pop(owner, None)
+        else:
+            self._closers[owner] = close
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._pid:  # a fork of the user's process must not close the parent's sessions
+            return
+        for close in list(self._closers.values()):
+            with contextlib.suppress(TimeoutError):
+                self.start(close()).result(timeout=5)
+
+
+_the_thread: AgentThread | None = None
+_lock = threading.Lock()
+
+
+def agent_thread() -> AgentThread:
+    """Give the process's agent thread, started on first use."""
+    global _the_thread
+    with _lock:
+        if _the_thread is None:
+            _the_thread = AgentThread()
+        return _the_thread

@@ -1,0 +1,230 @@
+"""The programming interface: `Agent` and `Result`.
+
+from nbagent import Agent
+result = Agent(model="gpt-5-mini").run_sync("What is the median of price in shop.csv?")
+print(result.answer)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nbagent.agent_thread import AgentThread, agent_thread
+from nbagent.errors import UsageError
+from nbagent.events import Event, Reason, RunFinished, Usage
+from nbagent.notebook.export import export_notebook
+from nbagent.protocols import Approval, ApprovalRequest, Host, View
+from nbagent.session import Session
+from nbagent.settings import Resolved, resolve
+from nbagent.stores.files import FileStore, default_home
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one run ended. Only `reason == "answered"` is success."""
+
+    answer: str  #: the model's answer; "" unless it answered
+    reason: Reason
+    message: str  #: one line: what stopped the run and what to do; "" after an answer
+    steps: int
+    seconds: float
+    usage: Usage
+    session: str  #: the session's id
+    _events: Sequence[Event] = field(repr=False, default=())
+
+    @property
+    def success(self) -> bool:
+        """Whether the model answered."""
+        return self.reason == "answered"
+
+    def export(self, path: str | os.PathLike[str], *, clean: bool = False, force: bool = False) -> Path:
+        """Write the session so far as a notebook that runs; give its path.
+
+        Raises:
+            FileExistsRefused: the file is there and `force` is not given.
+            StoreError: it cannot be written.
+        """
+        return export_notebook(self._events, Path(path), clean=clean, force=force).path
+
+    def __str__(self) -> str:
+        return self.answer or f"({self.reason}) {self.message}"
+
+
+StrPath = str | os.PathLike[str]
+
+
+class EventQueue:
+    """A view for programs: hands each event on, asks `approve` where an action needs a yes."""
+
+    def __init__(self, approve: Callable[[ApprovalRequest], bool] | None = None) -> None:
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._approve = approve
+
+    def show(self, event: Event) -> None:
+        """Queue one event."""
+        self.events.put_nowait(event)
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Ask the program, on a thread of its own; without a function to ask, nobody is there."""
+        if self._approve is None:
+            return Approval(approved=False, by="nobody", note="the program gave no approve function")
+        return Approval(approved=bool(await asyncio.to_thread(self._approve, request)), by="user")
+
+    def close(self) -> None:
+        """Say that no more events come."""
+        self.events.put_nowait(None)
+
+
+class Agent:
+    """An agent with one session; its kernel keeps the variables between runs.
+
+    Args:
+        approve_action: asked for actions that need a yes; without it they are refused.
+        settings: any setting by name, e.g. `model`, `base_url`, `max_steps`, `approve`.
+
+    Raises:
+        SettingsError: a setting does not exist or its value does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        approve_action: Callable[[ApprovalRequest], bool] | None = None,
+        host: Host | None = None,
+        **settings: Any,
+    ) -> None:
+        self._resolved: Resolved = resolve(settings, os.environ)
+        self._approve = approve_action
+        self._host = host
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The session, once the first run has begun it."""
+        return self._session
+
+    def run_sync(self, task: str, *, data: Sequence[StrPath] = (), view: View | None = None) -> Result:
+        """Work on a task and wait for its end; Ctrl-C stops the run, which then ends as `interrupted`.
+
+        Works where an event loop is running already (in a notebook), too.
+        """
+        return self._thread.run(
+            self._run(task, data, view or EventQueue(self._approve)),
+            main=MainThreadQueue(),
+            on_interrupt=self.stop,
+        )
+
+    async def run(self, task: str, *, data: Sequence[StrPath] = (), view: View | None = None) -> Result:
+        """Work on a task; cancelling it stops the run."""
+        return await asyncio.wrap_future(
+            self._thread.start(self._run(task, data, view or EventQueue(self._approve)))
+        )
+
+    async def stream(self, task: str, *, data: Sequence[StrPath] = ()) -> AsyncIterator[Event]:
+        """Work on a task and yield its events as they happen, `RunFinished` last."""
+        here = asyncio.get_running_loop()
+        queue = EventQueue(self._approve)
+        relay = _Relay(queue, here)
+        running = asyncio.ensure_future(self.run(task, data=data, view=relay))
+        running.add_done_callback(lambda _: queue.close())
+        try:
+            while (event := await queue.events.get()) is not None:
+                yield event
+            await running
+        finally:
+            if not running.done():
+                self.stop()
+
+    def stop(self) -> None:
+        """Stop the run under way; what was done is kept. Safe from any thread."""
+        if self._session is not None:
+            self._session.stop()
+
+    async def aclose(self) -> None:
+        """End the session: its kernel and everything its code started."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._thread.at_exit(session, None)
+            await asyncio.wrap_future(self._thread.start(session.close()))
+
+    def close(self) -> None:
+        """End the session and wait for it."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._thread.at_exit(session, None)
+            self._thread.start(session.close()).result()
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _thread(self) -> AgentThread:
+        return agent_thread()
+
+    async def _run(self, task: str, data: Sequence[StrPath], view: View) -> Result:
+        if self._session is None:
+            session = Session(
+                self._resolved, store=FileStore(default_home(os.environ)), host=self._host, environment=os.environ
+            )
+            self._session = session
+            self._thread.at_exit(session, session.close)
+        finished = await self._session.run(task, view=view, data=_data_paths(data))
+        return result_of(finished, self._session)
+
+
+def result_of(finished: RunFinished, session: Session) -> Result:
+    """Give the result of a run that has ended."""
+    return Result(
+        answer=finished.answer,
+        reason=finished.reason,
+        message=finished.message,
+        steps=finished.steps,
+        seconds=finished.seconds,
+        usage=finished.usage,
+        session=session.id,
+        _events=list(session.events),
+    )
+
+
+def _data_paths(data: Sequence[StrPath]) -> list[Path]:
+    paths = [Path(path).expanduser().resolve() for path in data]
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"data file {path} is not there")
+    return paths
+
+
+class _Relay:
+    """Carries events from the agent thread to the loop that streams them."""
+
+    def __init__(self, queue: EventQueue, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue = queue
+        self._loop = loop
+
+    def show(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self._queue.show, event)
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        return await self._queue.ask(request)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._queue.close)

@@ -1,0 +1,171 @@
+"""`nbagent ...`: the same agent from a shell. Thin: parse, hand over, exit with the ending's code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nbagent import __version__
+from nbagent.errors import NbAgentError
+from nbagent.options import options
+
+#: What the process returns for each ending: see README.
+EXIT_CODES = {"answered": 0, "interrupted": 130, "model_error": 1, "kernel_lost": 1}
+ENDED_BY_GUARD = 3
+
+
+class Group(click.Group):
+    """Shows our errors as one line and exits with their code."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(context)
+        except NbAgentError as error:
+            click.echo(f"nbagent: {error}", err=True)
+            context.exit(error.exit_code)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add every setting as an option."""
+    for option in reversed(list(options())):
+        keywords: dict[str, Any] = {"help": option.help, "default": None}
+        if option.is_flag:
+            keywords["is_flag"] = True
+        elif option.many:
+            keywords["multiple"] = True
+        elif option.choices:
+            keywords["type"] = click.Choice(option.choices)
+        command = click.option(option.flag, option.name, **keywords)(command)
+    return command
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="%(version)s")
+def main() -> None:
+    """An agent that works in a Jupyter kernel the way a careful colleague would."""
+
+
+@main.command()
+@click.argument("task")
+@click.option("--data", multiple=True, type=click.Path(), help="A data file of the task; may be given again.")
+@click.option("--export", "export_to", type=click.Path(), help="Write the session there, whatever the ending.")
+@click.option("--force", is_flag=True, help="Let --export overwrite a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one event a line instead of the trace.")
+@settings_options
+def run(
+    task: str, data: tuple[str, ...], export_to: str | None, force: bool, as_json: bool, **settings: Any
+) -> None:
+    """Work on TASK in the current folder and print the answer."""
+    from nbagent.cli_run import run_task
+
+    finished = run_task(task, data, given(settings), export_to=export_to, force=force, as_json=as_json)
+    sys.exit(EXIT_CODES.get(finished.reason, ENDED_BY_GUARD))
+
+
+@main.command()
+@click.option("--csv", "csv_file", type=click.Path(), help="Another copy of the demo's table to ask about.")
+@settings_options
+def demo(csv_file: str | None, **settings: Any) -> None:
+    """Solve a real question over a real CSV file, export it, and prove that the export runs.
+
+    Uses the embedded model, whose weights (1.1 GB) are fetched if they are not here, unless --model
+    or --base-url name another.
+    """
+    from nbagent.demo import run_demo
+
+    sys.exit(run_demo(Path(csv_file) if csv_file else None, given(settings)))
+
+
+@main.command()
+@click.argument("folder", required=False, type=click.Path(file_okay=False))
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def lab(folder: str | None, no_browser: bool) -> None:
+    """Open JupyterLab on the quickstart notebook (copied to FOLDER if it is not there)."""
+    from nbagent.lab import open_lab
+
+    sys.exit(open_lab(Path(folder) if folder else None, no_browser=no_browser))
+
+
+@main.command()
+@click.argument("session")
+@click.argument("path", type=click.Path())
+@click.option("--clean", is_flag=True, help="Leave failed steps out.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def export(session: str, path: str, clean: bool, force: bool) -> None:
+    """Write SESSION (an id, or the beginning of one) as a notebook that runs."""
+    from nbagent.notebook.export import export_notebook
+    from nbagent.redaction import Redactor
+
+    report = export_notebook(
+        _store().read(session),
+        Path(path),
+        clean=clean,
+        force=force,
+        redactor=Redactor.from_environment(os.environ),
+    )
+    click.echo(f"Exported to {report.path}.")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+def sessions(as_json: bool) -> None:
+    """List the sessions, newest first."""
+    from nbagent.listing import sessions_table
+
+    summaries = _store().summaries()
+    if as_json:
+        for summary in summaries:
+            click.echo(json.dumps(asdict(summary), ensure_ascii=False))
+    else:
+        click.echo(sessions_table(summaries))
+
+
+@main.group(cls=Group)
+def model() -> None:
+    """The embedded models: list, pull, check."""
+
+
+@model.command("list")
+def model_list() -> None:
+    """List the embedded models and whether their weights are here."""
+    from nbagent.listing import weights_table
+
+    click.echo(weights_table())
+
+
+@model.command("pull")
+@click.argument("name", required=False)
+def model_pull(name: str | None) -> None:
+    """Download and check the weights of NAME (default: the 1.5B model, 1.1 GB)."""
+    from nbagent.listing import pull_weights
+
+    pull_weights(name, click.echo)
+
+
+@model.command("check")
+@click.argument("name", required=False)
+def model_check(name: str | None) -> None:
+    """Hash the weights of NAME anew and say whether they are what they should be."""
+    from nbagent.models import weights
+
+    path = weights.check(name or weights.default_name())
+    click.echo(f"Good: {path}")
+
+
+def given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what was not given on the line."""
+    return {name: value for name, value in settings.items() if value not in (None, ())}
+
+
+def _store() -> Any:
+    from nbagent.stores.files import FileStore, default_home
+
+    return FileStore(default_home(os.environ))

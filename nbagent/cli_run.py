@@ -1,0 +1,61 @@
+"""`nbagent run`: one task from a shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nbagent.api import Agent, Result
+from nbagent.errors import FileExistsRefused
+from nbagent.events import Event, to_json
+from nbagent.protocols import Approval, ApprovalRequest, View
+from nbagent.view.terminal import TerminalView
+
+
+class JsonLines:
+    """A view that prints one event a line, deltas left out; nobody is there to ask."""
+
+    def show(self, event: Event) -> None:
+        """Print one event."""
+        if event.stored:
+            click.echo(to_json(event))
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Say no: a program reads this output."""
+        return Approval(approved=False, by="nobody", note="--json asks no questions; see --approve")
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+def run_task(
+    task: str,
+    data: Sequence[str],
+    settings: dict[str, Any],
+    *,
+    export_to: str | None,
+    force: bool,
+    as_json: bool,
+) -> Result:
+    """Run one task and export it whatever the ending.
+
+    Raises:
+        NbAgentError: the task could not be begun, or the export could not be written.
+    """
+    if export_to and not force and os.path.lexists(export_to):
+        raise FileExistsRefused(f"{export_to} is there already: choose another name, or --force to overwrite it")
+    with Agent(**settings) as agent:
+        view: View = JsonLines() if as_json else TerminalView(interactive=sys.stdin.isatty())
+        try:
+            result = agent.run_sync(task, data=data, view=view)
+        finally:
+            view.close()
+        if export_to:
+            path = result.export(Path(export_to), force=force)
+            click.echo(f"Exported to {path}.", err=as_json)
+    return result

@@ -1,0 +1,38 @@
+"""`nbagent lab`: JupyterLab on the quickstart notebook."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib.resources import as_file, files
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from nbagent.errors import UsageError
+
+QUICKSTART = "quickstart.ipynb"
+
+
+def open_lab(folder: Path | None, *, no_browser: bool) -> int:
+    """Open JupyterLab in `folder` (default: `notebooks/` here); give its exit code.
+
+    Raises:
+        UsageError: JupyterLab is not installed, or the folder cannot be written.
+    """
+    if find_spec("jupyterlab") is None:
+        raise UsageError("JupyterLab is not installed: pip install 'nbagent[lab]'")
+    folder = folder or Path("notebooks")
+    notebook = folder / QUICKSTART
+    if not notebook.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with as_file(files("nbagent").joinpath("demo_data", QUICKSTART)) as bundled:
+                shutil.copyfile(bundled, notebook)
+        except OSError as error:
+            raise UsageError(f"cannot write to {folder} ({error.strerror}): name another folder") from error
+        click.echo(f"Copied the quickstart to {notebook}.")
+    command = [sys.executable, "-m", "jupyter", "lab", str(notebook)]
+    return subprocess.run([*command, "--no-browser"] if no_browser else command, check=False).returncode

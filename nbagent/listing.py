@@ -1,0 +1,76 @@
+"""Plain-text listings that the magic and the command line share, and pulling weights with a progress line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from nbagent.errors import WeightsError
+from nbagent.models import weights
+from nbagent.protocols import SessionSummary
+
+
+def sessions_table(summaries: Sequence[SessionSummary]) -> str:
+    """List sessions, newest first, a line each."""
+    if not summaries:
+        return "No sessions yet."
+    lines = []
+    for summary in summaries:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
+        task = " ".join(summary.task.split())
+        task = task if len(task) <= 60 else task[:59] + "…"
+        lines.append(f"{summary.id}  {when}  {summary.reason or 'unfinished':13}  {task}")
+    return "\n".join(lines)
+
+
+def weights_table() -> str:
+    """List the embedded models and whether they are here."""
+    lines = []
+    for entry in weights.list_weights():
+        try:
+            found = weights.find(entry.name)
+            state = f"here: {found}" if found else "not here: nbagent model pull " + entry.name
+        except WeightsError as error:
+            state = str(error)
+        default = " (default)" if entry.name == weights.default_name() else ""
+        size = weights.in_units(entry.size)
+        lines.append(f"local:{entry.name}{default}  {size}, {entry.license}  {state}")
+    return "\n".join(lines)
+
+
+def pull_weights(name: str | None, say: Callable[[str], None]) -> None:
+    """Download and check the weights of `name` (the default ones without), telling how it goes.
+
+    Raises:
+        WeightsError: they cannot be had; the message says what to do.
+    """
+    name = name or weights.default_name()
+    path = weights.pull(name, progress=_ProgressLine(say))
+    say(f"Ready: {path}")
+
+
+class _ProgressLine:
+    """One line that is written over on a terminal; elsewhere a line each tenth."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._shown = -1
+        self._rewrites = sys.stdout.isatty()
+
+    def __call__(self, progress: weights.Progress) -> None:
+        if progress.message:
+            self._say(progress.message)
+        if not progress.total:
+            return
+        percent = int(100 * progress.done / progress.total)
+        step = 1 if self._rewrites else 10
+        if percent // step == self._shown // step and self._shown >= 0:
+            return
+        self._shown = percent
+        done, total = weights.in_units(progress.done), weights.in_units(progress.total)
+        if self._rewrites:
+            sys.stdout.write(f"\r  {percent:3d} %  {done} of {total}   " + ("\n" if percent == 100 else ""))
+            sys.stdout.flush()
+        else:
+            self._say(f"  {percent} %  {done} of {total}")

@@ -1,0 +1,247 @@
+"""The loop: think, act, observe, until there is an answer or a guard ends it.
+
+It knows models, dialects, tools and kernels by their protocols only; everything that happens goes through
+`emit`, which records before it shows. It renders nothing and writes no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from nbagent.context import Conversation
+from nbagent.errors import KernelError, ModelError
+from nbagent.events import (
+    ActionDelta,
+    ActionProposed,
+    Event,
+    Nudged,
+    Reason,
+    Reasoning,
+    ReasoningDelta,
+    Retrying,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+    Thought,
+    ThoughtDelta,
+    Usage,
+)
+from nbagent.guards import End, Guards, Nudge
+from nbagent.protocols import (
+    Action,
+    ActionPart,
+    Approval,
+    ApprovalRequest,
+    Attempt,
+    Dialect,
+    Finish,
+    Malformed,
+    Model,
+    Raw,
+    ReasoningText,
+    ReplyPart,
+    Text,
+    ToolContext,
+    UsageReport,
+)
+from nbagent.tools.gateway import Gateway
+
+CUT = "Your reply was cut by the output limit, so nothing of it was run. Send a shorter step."
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply of the model, as far as it has come."""
+
+    thought: str = ""
+    reasoning: str = ""
+    raw: str = ""
+    actions: list[Action] = field(default_factory=list)
+    malformed: str = ""
+    finish: str = ""
+    usage: Usage = field(default_factory=Usage)
+    first_token: float | None = None
+
+
+@dataclass(slots=True)
+class Loop:
+    """One run. All times are seconds."""
+
+    model: Model
+    dialect: Dialect
+    gateway: Gateway
+    conversation: Conversation
+    guards: Guards
+    emit: Callable[[Event], None]
+    ask: Callable[[ApprovalRequest], Awaitable[Approval]]
+    tool_context: ToolContext
+    kernel_ready: Awaitable[None]
+    context_window: int
+
+    step: int = 0
+    usage: Usage = field(default_factory=Usage)
+    _answer: str = ""
+    _reply: Reply = field(default_factory=Reply)
+    _started: float = 0.0
+    _denied: End | None = None
+
+    async def run(self) -> None:
+        """Run to an ending; whatever happens, the log gets a `RunFinished`.
+
+        Raises:
+            asyncio.CancelledError: never: a cancelled run ends as `interrupted`.
+        """
+        self._started = time.monotonic()
+        try:
+            end = await self._steps()
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            end = End("interrupted", "Stopped by the user. What was done so far is kept.")
+            self._keep_partial_reply()
+        except ModelError as error:
+            end = End("model_error", str(error))
+        except KernelError as error:
+            end = End("kernel_lost", str(error))
+        self._finish(end.reason, end.message)
+
+    async def _steps(self) -> End:
+        while (limit := self.guards.before_step(self.step + 1, self._seconds())) is None:
+            if self.conversation.estimated_tokens > self.context_window:
+                return End("max_tokens", "The conversation no longer fits the model's window: %agent reset.")
+            self.step += 1
+            began = time.monotonic()
+            self.emit(StepStarted())
+            reply = await self._think()
+            end = await self._act(reply)
+            self.usage += reply.usage
+            self.emit(
+                StepFinished(
+                    usage=reply.usage,
+                    seconds=time.monotonic() - began,
+                    first_token_seconds=None if reply.first_token is None else reply.first_token - began,
+                )
+            )
+            if end is not None:
+                return end
+        return limit
+
+    async def _think(self) -> Reply:
+        """Send the request and take the reply in, showing it as it comes."""
+        self._reply = Reply()
+        async with aclosing(self.dialect.read(self.model.stream(self.conversation.request()))) as parts:
+            async for part in parts:
+                self._take(part)
+        reply, self._reply = self._reply, Reply()
+        if reply.reasoning:
+            self.emit(Reasoning(text=reply.reasoning))
+        if reply.thought or reply.raw:
+            self.emit(Thought(text=reply.thought, raw=reply.raw))
+        if reply.finish == "filter":
+            raise ModelError("The server's content filter cut the reply; put the task in other words.")
+        return reply
+
+    def _take(self, part: ReplyPart) -> None:
+        reply = self._reply
+        if reply.first_token is None and isinstance(part, Text | ReasoningText | ActionPart | Action):
+            reply.first_token = time.monotonic()
+        match part:
+            case Text(text):
+                reply.thought += text
+                self.emit(ThoughtDelta(text=text))
+            case ReasoningText(text):
+                reply.reasoning += text
+                self.emit(ReasoningDelta(text=text))
+            case ActionPart(tool, text):
+                self.emit(ActionDelta(tool=tool, text=text))
+            case Action():
+                reply.actions.append(part)
+            case Raw(text):
+                reply.raw = text
+            case Malformed(correction):
+                reply.malformed = correction
+            case UsageReport(usage):
+                reply.usage = usage
+            case Attempt(number, wait, why):
+                self._reply = Reply()
+                self.emit(Retrying(attempt=number, wait=wait, why=why))
+            case Finish(reason):
+                reply.finish = reason
+
+    async def _act(self, reply: Reply) -> End | None:
+        """Do what the reply asks; give the ending if there is one."""
+        if reply.malformed:
+            return self._heed(self.guards.malformed_reply(reply.malformed))
+        if not reply.actions:
+            if not reply.thought.strip():
+                return self._heed(self.guards.empty_reply())
+            if reply.finish == "length":
+                return self._heed(self.guards.malformed_reply(CUT))
+            self._answer = reply.thought.strip()
+            return End("answered", "")
+        self.guards.usable_reply()
+        for action in reply.actions:
+            self.emit(ActionProposed(call_id=action.call_id, tool=action.tool, arguments=action.arguments))
+        await self.kernel_ready
+        for position, action in enumerate(reply.actions):
+            try:
+                end = await self._do(action)
+            except BaseException:  # even a cancelled run must leave no call unanswered
+                self._skip(reply.actions[position + 1 :], "the run was stopped before it")
+                raise
+            if end is not None:
+                self._skip(reply.actions[position + 1 :], "the run ended before it")
+                return end
+        nudge = self.guards.steps_left(self.step)
+        return self._heed(nudge) if nudge is not None else None
+
+    async def _do(self, action: Action) -> End | None:
+        result, observation = await self.gateway.call(action, self.tool_context, self._ask)
+        if result.answer is not None:
+            self._answer = result.answer.strip()
+            return End("answered", "")
+        if result.kernel_lost:
+            return End("kernel_lost", result.summary)
+        if result.status == "denied" and self._denied is not None:
+            return self._denied
+        return self._heed(self.guards.acted(action, result.status, observation))
+
+    async def _ask(self, request: ApprovalRequest) -> Approval:
+        approval = await self.ask(request)
+        if not approval.approved:
+            self._denied = self.guards.denied(by_user=approval.by == "user")
+        return approval
+
+    def _skip(self, actions: list[Action], why: str) -> None:
+        for action in actions:
+            self.gateway.skipped(action, self.tool_context, why)
+
+    def _heed(self, word: Nudge | End | None) -> End | None:
+        """Pass a guard's nudge on to the model, or its end to the loop."""
+        if isinstance(word, Nudge):
+            self.emit(Nudged(guard=word.guard, text=word.text))
+            return None
+        return word
+
+    def _keep_partial_reply(self) -> None:
+        if self._reply.thought.strip():
+            self.emit(Thought(text=self._reply.thought, raw=self._reply.raw))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _finish(self, reason: Reason, message: str) -> None:
+        self.emit(
+            RunFinished(
+                reason=reason,
+                answer=self._answer if reason == "answered" else "",
+                message=message,
+                usage=self.usage,
+                steps=self.step,
+                seconds=self._seconds(),
+            )
+        )

@@ -1,0 +1,156 @@
+"""The line commands: `%agent status`, `%agent export PATH`, and so on. One small function each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nbagent.errors import UsageError
+from nbagent.events import RunFinished, RunStarted, Usage
+from nbagent.notebook.export import export_notebook
+from nbagent.options import options
+from nbagent.stores.files import FileStore, default_home
+from nbagent.listing import pull_weights, sessions_table, weights_table
+
+if TYPE_CHECKING:
+    from nbagent.magic import AgentMagics
+    from nbagent.session import Session
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line command: its usage, one sentence, and what it does with the words after its name."""
+
+    usage: str
+    help: str
+    run: Callable[[AgentMagics, list[str]], None]
+
+
+def _session(magics: AgentMagics) -> Session:
+    if magics.session is None:
+        raise UsageError("there is no session yet: run a %%agent cell first")
+    return magics.session
+
+
+def _status(magics: AgentMagics, words: list[str]) -> None:
+    _no_more(words)
+    session = magics.session
+    if session is None:
+        _say("No session yet: run a %%agent cell.")
+        return
+    runs = [event for event in session.events if isinstance(event, RunFinished)]
+    usage = sum((run.usage for run in runs), Usage())
+    started = [event for event in session.events if isinstance(event, RunStarted)]
+    model = f"{started[-1].model} at {started[-1].host}" if started else "not chosen yet"
+    _say(f"session {session.id}: {len(runs)} runs, {sum(run.steps for run in runs)} steps")
+    _say(f"model   {model}")
+    _say(f"tokens  {usage.prompt_tokens} in ({usage.cached_tokens} cached), {usage.completion_tokens} out")
+    _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
+    _say(f"folder  {session.folder}")
+    if runs:
+        _say(f"last    {runs[-1].reason} {runs[-1].message}".rstrip())
+
+
+def _export(magics: AgentMagics, words: list[str]) -> None:
+    flags = [word for word in words if word.startswith("--")]
+    paths = [word for word in words if not word.startswith("--")]
+    unknown = set(flags) - {"--clean", "--force"}
+    if unknown or len(paths) != 1:
+        raise UsageError("write `%agent export PATH [--clean] [--force]`")
+    session = _session(magics)
+    path = Path(paths[0]).expanduser()
+    report = export_notebook(
+        session.events, path, clean="--clean" in flags, force="--force" in flags, redactor=session.redactor
+    )
+    _say(f"Exported to {report.path}.")
+
+
+def _adopt(magics: AgentMagics, words: list[str]) -> None:
+    session = _session(magics)
+    for name in _names(words, "adopt"):
+        summary = magics.wait(session.adopt(name))
+        _say(f"{name} is now yours: {summary}")
+
+
+def _bring(magics: AgentMagics, words: list[str]) -> None:
+    session = _session(magics)
+    for name in _names(words, "bring"):
+        summary = magics.wait(session.bring(name))
+        _say(f"{name} is now in the agent's kernel: {summary}")
+
+
+def _reset(magics: AgentMagics, words: list[str]) -> None:
+    _no_more(words)
+    if magics.session is None:
+        _say("There is no session to end.")
+        return
+    ended = magics.session.id
+    magics.end_session()
+    _say(f"Session {ended} is over, its kernel with it. The next %%agent cell begins a new one.")
+
+
+def _model(magics: AgentMagics, words: list[str]) -> None:
+    if words[:1] == ["pull"]:
+        pull_weights(words[1] if len(words) > 1 else None, _say)
+    elif words:
+        raise UsageError("write `%agent model` or `%agent model pull [NAME]`")
+    else:
+        _say(weights_table())
+        _config(magics, [])
+
+
+def _sessions(magics: AgentMagics, words: list[str]) -> None:
+    _no_more(words)
+    _say(sessions_table(FileStore(default_home(os.environ)).summaries()))
+
+
+def _config(magics: AgentMagics, words: list[str]) -> None:
+    _no_more(words)
+    resolved = magics.session.resolved if magics.session is not None else magics.resolve([])
+    for name, value in resolved.settings.model_dump().items():
+        if name == "api_key":
+            secret = value.get_secret_value()
+            value = f"…{secret[-4:]}" if len(secret) > 8 else "set" if secret else ""
+        _say(f"{name:22} {value!s:28} {resolved.origins.get(name, '')}".rstrip())
+
+
+def _help(magics: AgentMagics, words: list[str]) -> None:
+    _no_more(words)
+    _say("%%agent [options]        work on the task written below, e.g. Why does the merge lose rows?")
+    for command in COMMANDS.values():
+        _say(f"%agent {command.usage:24} {command.help}")
+    _say("\nOptions (each also as environment variable NBAGENT_<NAME>):")
+    for option in options():
+        choices = f" ({' | '.join(option.choices)})" if len(option.choices) > 1 else ""
+        _say(f"  {option.flag:24} {option.help}{choices}")
+
+
+def _names(words: list[str], command: str) -> list[str]:
+    if not words:
+        raise UsageError(f"write `%agent {command} NAME...`")
+    return words
+
+
+def _no_more(words: list[str]) -> None:
+    if words:
+        raise UsageError(f"unexpected: {' '.join(words)}; see `%agent help`")
+
+
+def _say(line: str) -> None:
+    print(line)  # noqa: T201 - the line commands answer with text
+
+
+COMMANDS: dict[str, Command] = {
+    "status": Command("status", "session, model, tokens, kernel", _status),
+    "export": Command("export PATH", "write the session as a notebook that runs [--clean] [--force]", _export),
+    "adopt": Command("adopt NAME...", "copy the agent's variables into your namespace", _adopt),
+    "bring": Command("bring NAME...", "copy your variables into the agent's kernel", _bring),
+    "reset": Command("reset", "end the session and its kernel", _reset),
+    "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
+    "sessions": Command("sessions", "list the sessions, newest first", _sessions),
+    "config": Command("config", "every setting with its value and where it came from", _config),
+    "help": Command("help", "this text", _help),
+}

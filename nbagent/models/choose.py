@@ -1,0 +1,124 @@
+"""Which model a run talks to, and in which dialect.
+
+Nothing is chosen silently: a key without a model name gives the server's own list and how to choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from nbagent.errors import ModelError, NoModelError
+from nbagent.models import weights
+from nbagent.models.embedded import EmbeddedModel
+from nbagent.models.openai_chat import OpenAIChat
+from nbagent.protocols import Model
+from nbagent.settings import Settings
+
+LOCAL_PREFIX = "local:"
+#: What measures best with the embedded model: see tests/benchmarks.
+EMBEDDED_DIALECT: Literal["fenced"] = "fenced"
+EMBEDDED_WINDOW = 16384
+EMBEDDED_REPLY_TOKENS = 1024
+EMBEDDED_OBSERVATION_CHARACTERS = 2000
+EMBEDDED_FIRST_TOKEN_SECONDS = 600.0
+
+NOTHING_TO_TALK_TO = (
+    "no model: run `nbagent model pull` for the local one (1.1 GB), or set OPENAI_API_KEY, "
+    "or name a server with --base-url"
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model with what suits it. `note` is said to the user once."""
+
+    model: Model
+    name: str  #: as requests name it
+    dialect: Literal["tools", "json", "fenced"]
+    why: str
+    parameters: dict[str, float | int]
+    context_window: int
+    observation_characters: int
+    note: str = ""
+
+
+async def choose_model(settings: Settings) -> Choice:
+    """Choose by the settings alone.
+
+    Raises:
+        NoModelError: nothing to talk to, no weights, or no model named; the message lists the choices.
+    """
+    if settings.model.startswith(LOCAL_PREFIX):
+        return _embedded(settings, settings.model.removeprefix(LOCAL_PREFIX))
+    if settings.base_url:
+        return await _server(settings)
+    if settings.model:
+        raise NoModelError(
+            f"model {settings.model!r} needs a server: set OPENAI_API_KEY, or --base-url, "
+            "or use local:NAME (see `nbagent model list`)"
+        )
+    if weights.find(weights.default_name()) is None:
+        raise NoModelError(NOTHING_TO_TALK_TO)
+    note = f"No key and no base URL: using the local model {weights.default_name()}."
+    return _embedded(settings, weights.default_name(), note)
+
+
+def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
+    model = EmbeddedModel(name, context_window=EMBEDDED_WINDOW)
+    dialect = EMBEDDED_DIALECT if settings.dialect == "auto" else settings.dialect
+    return Choice(
+        model=model,
+        name=name,
+        dialect=dialect,
+        why="what measures best with the embedded model" if settings.dialect == "auto" else "by setting",
+        parameters={
+            "temperature": settings.temperature or 0.0,
+            "max_tokens": settings.max_reply_tokens or EMBEDDED_REPLY_TOKENS,
+        },
+        context_window=min(settings.context_window, EMBEDDED_WINDOW - EMBEDDED_REPLY_TOKENS),
+        observation_characters=min(settings.observation_characters, EMBEDDED_OBSERVATION_CHARACTERS),
+        note=note,
+    )
+
+
+async def _server(settings: Settings) -> Choice:
+    host = urlsplit(settings.base_url if "//" in settings.base_url else f"http://{settings.base_url}")
+    model = OpenAIChat(
+        settings.model,
+        settings.base_url,
+        settings.api_key.get_secret_value(),
+        first_token_timeout=settings.first_token_timeout,
+        stream_timeout=settings.stream_timeout,
+        max_retry_seconds=settings.max_retry_seconds,
+        host=f"{host.scheme}://{host.netloc.rpartition('@')[2]}",
+    )
+    if not settings.model:
+        raise NoModelError(await _which_models(model))
+    parameters: dict[str, float | int] = {}
+    if settings.temperature is not None:
+        parameters["temperature"] = settings.temperature
+    if settings.max_reply_tokens is not None:
+        parameters["max_tokens"] = settings.max_reply_tokens
+    return Choice(
+        model=model,
+        name=settings.model,
+        dialect="tools" if settings.dialect == "auto" else settings.dialect,
+        why="servers are tried with tool calls first" if settings.dialect == "auto" else "by setting",
+        parameters=parameters,
+        context_window=settings.context_window,
+        observation_characters=settings.observation_characters,
+    )
+
+
+async def _which_models(model: OpenAIChat) -> str:
+    how = "choose one with --model NAME or NBAGENT_MODEL"
+    try:
+        names = await model.models()
+    except ModelError as error:
+        return f"no model is named; {how} ({error})"
+    finally:
+        await model.close()
+    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return f"no model is named; {model.host} offers {listed or 'none'}: {how}"

@@ -1,0 +1,79 @@
+"""The words that the model is sent: a byte-stable system prompt, and the message that opens a run.
+
+The texts are package data in `prompts/`. Nothing volatile stands in the system prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from nbagent.protocols import ToolSpec, Variable
+
+#: More variables than these are counted, not listed.
+MOST_VARIABLES = 40
+CELL_CHARACTERS = 1200
+
+
+@cache
+def _text(name: str) -> str:
+    return files("nbagent").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def system_prompt(dialect: Literal["tools", "json", "fenced"], tools: Sequence[ToolSpec]) -> str:
+    """Build the system prompt: role, tools (where the request itself does not carry them), ways, contract."""
+    blocks = [_text("role")]
+    if dialect == "json":
+        blocks.append("Tools:\n" + "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools))
+    blocks += [_text("work"), _text(f"contract_{dialect}")]
+    return "\n\n".join(blocks)
+
+
+def _signature(tool: ToolSpec) -> str:
+    return f"{tool.name}({', '.join(tool.schema.get('properties', {}))})"
+
+
+@dataclass(frozen=True)
+class HostContext:
+    """What the model is told of the place it works in."""
+
+    variables: Sequence[Variable] = ()
+    cells: Sequence[str] = ()
+    last_error: str = ""
+    files: Sequence[str] = field(default_factory=tuple)  #: one description a data file
+
+
+def run_message(task: str, context: HostContext, nonce: str, *, can_bring: bool) -> str:
+    """Build the message that opens a run: the host's context, fenced as data, then the task verbatim."""
+    blocks = []
+    if context.variables:
+        how = "; bring_variable copies one into your kernel" if can_bring else ""
+        listed = [_line(variable) for variable in context.variables[:MOST_VARIABLES]]
+        if len(context.variables) > MOST_VARIABLES:
+            listed.append(f"- and {len(context.variables) - MOST_VARIABLES} more")
+        blocks.append(f"The user's live variables{how}:\n" + "\n".join(listed))
+    if context.cells:
+        cells = "\n---\n".join(_shorten(cell) for cell in context.cells)
+        blocks.append(f"The user's last cells, oldest first:\n{cells}")
+    if context.last_error:
+        blocks.append(f"The user's last error:\n{context.last_error}")
+    if context.files:
+        blocks.append("Files in your working folder:\n" + "\n".join(context.files))
+    if not blocks:
+        return f"Task: {task}"
+    data = "\n\n".join(blocks).replace(nonce, "")
+    return f"<context {nonce}>\n{data}\n</context {nonce}>\n\nTask: {task}"
+
+
+def _line(variable: Variable) -> str:
+    return f"- {variable.name}: {variable.type} {variable.summary}".rstrip()
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= CELL_CHARACTERS:
+        return text
+    half = CELL_CHARACTERS // 2
+    return f"{text[:half]}\n... {len(text) - CELL_CHARACTERS} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,377 @@
+"""A session: one conversation over one kernel, kept between cells.
+
+It ties the log, the kernel, the tools and the model together; the loop does the work of a run. Everything
+that happens goes through `_emit`: masked, stamped, stored, then shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from nbagent.context import Conversation
+from nbagent.data_files import describe, named_files
+from nbagent.errors import KernelError, SettingsError, TransferError, UsageError
+from nbagent.events import (
+    Adopted,
+    DialectChosen,
+    Event,
+    KernelStarted,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+    Shared,
+    StepFinished,
+    StepStarted,
+)
+from nbagent.guards import Guards
+from nbagent.kernels.process import ProcessKernel
+from nbagent.loop import Loop
+from nbagent.models.choose import Choice, choose_model
+from nbagent.models.dialects import dialect_named
+from nbagent.prompt import HostContext, run_message, system_prompt
+from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
+from nbagent.redaction import Redactor
+from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
+from nbagent.tools.answer import FinalAnswer
+from nbagent.tools.code import RunCode
+from nbagent.tools.gateway import Gateway
+from nbagent.tools.variables import BringVariable
+
+#: Packages whose versions a re-run may depend on.
+RECORDED_PACKAGES = ("nbagent", "ipykernel", "numpy", "pandas", "matplotlib", "scikit-learn", "scipy")
+HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
+
+
+@dataclass(slots=True)
+class RunContext:
+    """What the tools of one run may use: implements `protocols.ToolContext`."""
+
+    kernel: Kernel
+    host: Host | None
+    session_folder: Path
+    redactor: Redactor
+    nonce: str
+    cell_timeout: float
+    observation_characters: int
+    emit: Callable[[Event], None]
+
+
+class Session:
+    """Lives on the agent thread: every coroutine here is awaited there. `stop` may be called from anywhere."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        *,
+        store: SessionStore,
+        host: Host | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.resolved = resolved
+        self.events: list[Event] = []
+        self.folder = _working_folder(resolved.settings)
+        self._host = host
+        self.redactor = Redactor.from_environment(_with_key(environment, resolved.settings))
+        self._conversation = Conversation(dialect_named)
+        self._views: list[View] = []
+        self._run = 0
+        self._step = 0
+        self._choice: Choice | None = None
+        self._chosen_by: tuple[object, ...] = ()
+        self._running: asyncio.Task[None] | None = None
+        self._busy = asyncio.Lock()
+        self._syncing: asyncio.Task[None] | None = None
+        self._nonce = secrets.token_hex(3)
+        self.log: SessionLog = store.create()
+        self.kernel: Kernel = self._make_kernel(resolved.settings)
+        self._emit(SessionStarted(nonce=self._nonce, versions=_versions(), folder=str(self.folder)))
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.log.id
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is under way."""
+        return self._running is not None
+
+    async def run(
+        self, task: str, *, view: View, resolved: Resolved | None = None, data: Sequence[Path] = ()
+    ) -> RunFinished:
+        """Work on one task to an ending.
+
+        Raises:
+            UsageError: the task or the settings cannot be used; nothing was begun.
+            StoreError: the log cannot be written.
+        """
+        if not task.strip():
+            raise UsageError("the task is empty: write below %%agent what you want to know or have done")
+        if self._busy.locked():
+            raise UsageError("this session is at work already: wait for it, or stop it first")
+        async with self._busy:
+            settings = self._take_settings(resolved)
+            choice = await self._choose(settings)
+            self._run += 1
+            self._step = 0
+            self._views.append(view)
+            try:
+                return await self._work(task, settings, choice, data)
+            finally:
+                self._views.remove(view)
+                self._run_ended()
+                await self.log.sync()
+
+    def stop(self) -> None:
+        """Stop the run under way, if any. Safe to call from any thread, any number of times."""
+        running = self._running
+        if running is not None:
+            running.get_loop().call_soon_threadsafe(self._cancel, running)
+
+    async def adopt(self, name: str) -> str:
+        """Copy a variable of the agent's kernel into the user's; give its summary.
+
+        Raises:
+            TransferError: it does not exist or cannot travel.
+        """
+        if self._host is None:
+            raise TransferError("there is no notebook here to adopt into")
+        host, file = self._host, self._exchange_file(name)
+        summary = await self.kernel.adopt(name, file)
+        await host.call(lambda: host.load(name, file))
+        self._emit(Adopted(name=name, summary=summary))
+        return summary
+
+    async def bring(self, name: str) -> str:
+        """Copy a variable of the user's into the agent's kernel; give its summary. Raises `TransferError`."""
+        if self._host is None:
+            raise TransferError("there is no notebook here to bring from")
+        host, file = self._host, self._exchange_file(name)
+        summary = await host.call(lambda: host.dump(name, file))
+        await self.kernel.start()
+        await self.kernel.bring(name, file)
+        self._emit(Shared(name=name, summary=summary, file=str(file)))
+        return summary
+
+    async def close(self) -> None:
+        """End the kernel and the model's connections, and let go of the log."""
+        self.stop()
+        async with self._busy:
+            await self.kernel.close()
+            if self._choice is not None:
+                await self._choice.model.close()
+            await self.log.sync()
+            self.log.close()
+
+    # -- one run ------------------------------------------------------------------------------------
+
+    async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
+        gateway = Gateway(self._tools(choice), approve=settings.approve)
+        context = await self._host_context(task, settings, data)
+        self._emit(
+            RunStarted(
+                task=task,
+                message=self.redactor.text(
+                    run_message(task, context, self._nonce, can_bring=self._host is not None)
+                ),
+                model=choice.name,
+                host=choice.model.host,
+                label=choice.model.label,
+                settings=settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True),
+            )
+        )
+        self._choose_dialect(choice, gateway)
+        dialect = dialect_named(choice.dialect)
+        view = self._views[-1]
+        loop = Loop(
+            model=choice.model,
+            dialect=dialect,
+            gateway=gateway,
+            conversation=self._conversation,
+            guards=Guards(settings.max_steps, settings.max_seconds),
+            emit=self._emit,
+            ask=view.ask,
+            tool_context=self._run_context(settings, choice),
+            kernel_ready=asyncio.ensure_future(self._start_kernel(settings)),
+            context_window=choice.context_window,
+        )
+        self._running = asyncio.create_task(loop.run())
+        try:
+            await asyncio.shield(self._running)
+        except asyncio.CancelledError:  # whoever awaits us was cancelled: the run must still end properly
+            self._cancel(self._running)
+            await self._running
+            raise
+        finally:
+            self._running = None
+            await _finished(loop.kernel_ready)
+        finished = self.events[-1]
+        assert isinstance(finished, RunFinished)
+        return finished
+
+    def _cancel(self, running: asyncio.Task[None]) -> None:
+        # A second cancel would break into the first one's tidying up.
+        if running is self._running and not running.cancelling():
+            running.cancel()
+
+    async def _start_kernel(self, settings: Settings) -> None:
+        before = self.kernel.generation
+        fresh = not any(isinstance(event, KernelStarted) for event in self.events)
+        await self.kernel.start()
+        if fresh or self.kernel.generation != before:
+            self._emit(
+                KernelStarted(
+                    generation=self.kernel.generation,
+                    kind=settings.kernel,
+                    python=settings.python or platform.python_version(),
+                    confinement=self.kernel.confinement,
+                )
+            )
+
+    def _run_context(self, settings: Settings, choice: Choice) -> RunContext:
+        return RunContext(
+            kernel=self.kernel,
+            host=self._host,
+            session_folder=self.log.folder,
+            redactor=self.redactor,
+            nonce=self._nonce,
+            cell_timeout=settings.cell_timeout,
+            observation_characters=choice.observation_characters,
+            emit=self._emit,
+        )
+
+    def _tools(self, choice: Choice) -> list[Tool]:
+        tools: list[Tool] = [RunCode(folder=self.folder)]
+        if self._host is not None and choice.dialect != "fenced":
+            tools.append(BringVariable())
+        if choice.dialect == "json":
+            tools.append(FinalAnswer())
+        return tools
+
+    async def _host_context(self, task: str, settings: Settings, data: Sequence[Path]) -> HostContext:
+        paths = list(data) or named_files(task, self.folder)
+        files = await asyncio.to_thread(describe, paths, self.folder)
+        host = self._host
+        if host is None:
+            return HostContext(files=files)
+        variables, cells, error = await host.call(
+            lambda: (host.variables(), host.recent_cells(settings.cells), host.last_error())
+        )
+        return HostContext(variables, cells, error, files)
+
+    def _choose_dialect(self, choice: Choice, gateway: Gateway) -> None:
+        """Record the fixed part of the requests, unless it is what it was."""
+        specs = gateway.specs
+        chosen = DialectChosen(
+            dialect=choice.dialect,
+            why=choice.why,
+            system=system_prompt(choice.dialect, specs),
+            parameters={**choice.parameters, **dialect_named(choice.dialect).parameters(specs)},
+        )
+        self._emit(chosen)
+
+    # -- what a run needs -----------------------------------------------------------------------------
+
+    def _take_settings(self, resolved: Resolved | None) -> Settings:
+        if resolved is None:
+            return self.resolved.settings
+        for name in KERNEL_SETTINGS:
+            if getattr(resolved.settings, name) != getattr(self.resolved.settings, name):
+                raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
+        self.resolved = resolved
+        return resolved.settings
+
+    async def _choose(self, settings: Settings) -> Choice:
+        """Choose the model, or keep the one at hand when nothing that decides it has changed."""
+        decides = settings.model_dump(
+            include={"model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens"}
+        )
+        key = tuple(decides.values())
+        if self._choice is None or key != self._chosen_by:
+            before, self._choice = self._choice, await choose_model(settings)
+            self._chosen_by = key
+            if before is not None:
+                await before.model.close()
+        return self._choice
+
+    def _make_kernel(self, settings: Settings) -> Kernel:
+        scratch = self.log.folder / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        return ProcessKernel(
+            folder=self.folder,
+            python=settings.python,
+            confine=settings.confine,
+            scratch=scratch,
+            allow_write=[Path(folder).expanduser() for folder in settings.allow_write],
+            hidden_environment=HIDDEN_FROM_KERNEL,
+            startup_timeout=settings.startup_timeout,
+            output_characters=settings.output_characters,
+        )
+
+    def _exchange_file(self, name: str) -> Path:
+        if not name.isidentifier():
+            raise TransferError(f"{name!r} is not a variable's name")
+        folder = self.log.folder / "shared"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{name}.pkl"
+
+    def _emit(self, event: Event) -> None:
+        """Mask, stamp, store, take into the conversation, then show."""
+        if isinstance(event, StepStarted):
+            self._step += 1
+        event = _masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
+        event = self.log.append(event)
+        if event.stored:
+            self.events.append(event)
+            self._conversation.add(event)
+        if isinstance(event, StepFinished):
+            self._syncing = asyncio.ensure_future(self.log.sync())
+        for view in self._views:
+            view.show(event)
+
+    def _run_ended(self) -> None:
+        self._step = 0
+
+
+def _masked(event: Event, redactor: Redactor) -> Event:
+    values = event.model_dump()
+    masked = redactor.value(values)
+    return event if masked == values else type(event).model_validate(masked)
+
+
+async def _finished(task: Any) -> None:
+    """Let a task end; its failure was told by whoever needed its result."""
+    try:
+        await task
+    except KernelError:
+        return
+
+
+def _working_folder(settings: Settings) -> Path:
+    folder = Path(settings.folder).expanduser().resolve() if settings.folder else Path.cwd()
+    if not folder.is_dir():
+        raise SettingsError(f"folder {folder} is not there: create it, or name another with --folder")
+    return folder
+
+
+def _with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    key = settings.api_key.get_secret_value()
+    return {**environment, **({"NBAGENT_API_KEY": key} if key else {})}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,36 @@
+"""For front ends that only collect outputs: the static trace, once, at the end; and nobody to ask."""
+
+from __future__ import annotations
+
+from IPython.display import display
+
+from nbagent.events import Event
+from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.view import static
+from nbagent.view.trace import Trace
+
+
+class FinalView:
+    """Shows nothing while the run goes on and everything when it is over."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._trace = Trace()
+        self._quiet = quiet
+
+    def open(self) -> None:
+        """Appear: nothing to show yet."""
+
+    def show(self, event: Event) -> None:
+        """Take note of one event."""
+        self._trace.add(event)
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Say no: nobody is there."""
+        return Approval(approved=False, by="nobody", note="this front end takes no questions")
+
+    def close(self) -> None:
+        """Leave the trace (on the main thread, in the running cell)."""
+        if self._quiet:
+            display({"text/plain": self._trace.answer}, raw=True)
+        else:
+            display({"text/html": static.html(self._trace), "text/plain": static.text(self._trace)}, raw=True)
