@@ -1,0 +1,214 @@
+"""The trace that stays: escaped HTML without script or anything remote, and plain text.
+
+Both read well alone: in a saved notebook without kernel, through nbconvert, on a page that strips styles.
+Colours are greys with alpha and mid-tones, so that it is readable on light and on dark.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from nbagent.events import Output
+from nbagent.view.highlight import spans
+from nbagent.view.outputs import Block, block, plain
+from nbagent.view.trace import Trace, TraceAction, TraceStep
+
+_LINE = "1px solid rgba(128, 128, 128, 0.35)"
+_BOX = "margin: 6px 0; padding: 8px 12px; border-radius: 6px; overflow-x: auto; white-space: pre-wrap;"
+_CODE = f"{_BOX} background: rgba(128, 128, 128, 0.12); font-size: 13px;"
+_EDGE = "border-left: 2px solid rgba(128, 128, 128, 0.35); border-radius: 0;"
+_OUTPUT = f"{_BOX} padding: 2px 12px; font-size: 13px; {_EDGE}"
+_QUIET = "color: #7c7c7c; font-size: 12px;"
+_COLOURS = {
+    "keyword": "#9c5fd0",
+    "string": "#3b8a4c",
+    "comment": "#7c7c7c",
+    "number": "#b06a1e",
+    "name": "#2f7fc4",
+}
+_MARKS = {
+    "ok": "✓",
+    "error": "✗",
+    "denied": "✗",
+    "timeout": "✗",
+    "interrupted": "■",
+    "running": "…",
+    "waiting": "?",
+}
+_LONGEST_OUTPUT = 400  #: lines of one output that stay in the trace
+
+
+def html(trace: Trace) -> str:
+    """Give the trace as an HTML fragment: the answer first, then each step, folded."""
+    parts = ['<div style="max-width: 60em; line-height: 1.45;">', _head(trace)]
+    if trace.answer:
+        parts.append(f'<div style="margin: 8px 0 12px 0; white-space: pre-wrap;">{_rich_line(trace.answer)}</div>')
+    if trace.label and trace.answer:
+        parts.append(f'<div style="{_QUIET}">{_text(trace.label)}</div>')
+    if trace.advice:
+        parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(trace.advice)}</div>')
+    parts += [_note(note) for note in trace.notes]
+    last = trace.steps[-1] if trace.steps else None
+    parts += [
+        _step(step, opened=step is last and trace.reason != "answered", answer=trace.answer)
+        for step in trace.steps
+    ]
+    if trace.task:
+        parts.append(f'<div style="{_QUIET} margin-top: 6px;">Task: {_text(_first_line(trace.task))}</div>')
+    return "".join(parts) + "</div>"
+
+
+def text(trace: Trace) -> str:
+    """Give the trace as plain text that needs nothing else to be understood."""
+    parts = [f"Task: {trace.task}" if trace.task else "", _facts(trace)]
+    parts += [f"· {note}" for note in trace.notes]
+    for step in trace.steps:
+        parts.append(f"── Step {step.number} " + "─" * 40)
+        parts.append("" if step.thought.strip() == trace.answer.strip() else step.thought.strip())
+        for action in step.actions:
+            parts.append(_indented(action.code, "  │ "))
+            parts += [_indented(_plain_output(output), "  ") for output in action.outputs]
+            parts.append(f"  [{_outcome(action)}]")
+        parts.append(_indented(step.draft, "  │ "))
+        parts += [f"· {note}" for note in step.notes]
+    parts.append("─" * 50)
+    parts.append(f"Answer: {trace.answer}" if trace.answer else "")
+    parts.append(trace.label if trace.answer else "")
+    parts.append(f"{trace.ending}. {trace.advice}" if trace.advice else "")
+    return plain("\n".join(part for part in parts if part))
+
+
+def _head(trace: Trace) -> str:
+    good = trace.reason == "answered"
+    colour = "#3b8a4c" if good else "#b06a1e"
+    return (
+        f'<div style="padding-bottom: 6px; border-bottom: {_LINE};">'
+        f'<b style="color: {colour};">{"✓" if good else "■"} {_text(trace.ending)}</b>'
+        f' <span style="{_QUIET}">&nbsp; {_text(_facts(trace))}</span></div>'
+    )
+
+
+def _facts(trace: Trace) -> str:
+    steps = len(trace.steps)
+    facts = [f"{steps} step{'' if steps == 1 else 's'}", seconds(trace.seconds)]
+    if trace.usage.total_tokens:
+        facts.append(f"{'about ' if trace.usage.estimated else ''}{trace.usage.total_tokens:,} tokens")
+    return " · ".join([*facts, *filter(None, [trace.model])])
+
+
+def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
+    is_answer = bool(answer) and step.thought.strip() == answer.strip()
+    if is_answer and not (step.actions or step.notes or step.reasoning):
+        return ""  # it stands at the top
+    parts = [f'<details{" open" if opened else ""} style="border-bottom: {_LINE};">', _summary(step, is_answer)]
+    if step.reasoning.strip():
+        parts.append(
+            f'<details style="{_QUIET}"><summary>Reasoning</summary>{_paragraph(step.reasoning)}</details>'
+        )
+    if not is_answer:
+        parts.append(_paragraph(step.thought))
+    parts += [_action(action) for action in step.actions]
+    if step.draft:
+        parts.append(
+            f'<pre style="{_CODE}">{_text(step.draft)}</pre><div style="{_QUIET}">not finished, not run</div>'
+        )
+    parts += [_note(note) for note in step.notes]
+    return "".join(parts) + '<div style="height: 6px;"></div></details>'
+
+
+def _summary(step: TraceStep, is_answer: bool) -> str:
+    title = "Answer" if is_answer else title_of(step)
+    marks = "".join(_MARKS.get(action.status, "–") for action in step.actions)
+    took = f" · {seconds(step.seconds)}" if step.seconds else ""
+    return (
+        '<summary style="padding: 5px 0; cursor: pointer;">'
+        f'<span style="{_QUIET}">{step.number}</span>&nbsp; {_text(title)}'
+        f' <span style="{_QUIET}">&nbsp;{marks}{took}</span></summary>'
+    )
+
+
+def _action(action: TraceAction) -> str:
+    code = "".join(
+        f'<span style="color: {_COLOURS[kind]};">{_text(piece)}</span>' if kind else _text(piece)
+        for kind, piece in spans(action.code)
+    )
+    parts = [f'<pre style="{_CODE}">{code}</pre>' if action.code else ""]
+    parts += [_shown(block(output)) for output in action.outputs]
+    parts.append(f'<div style="{_QUIET}">{_text(_outcome(action))}</div>')
+    return "".join(parts)
+
+
+def _shown(shown: Block) -> str:
+    if shown.kind == "image":
+        alt = _text(plain(shown.text) or "figure")
+        return f'<div><img src="data:{shown.mime};base64,{shown.data}" alt="{alt}" style="max-width: 100%;"></div>'
+    content = _cut(plain(shown.text)).strip("\n")
+    return f'<pre style="{_OUTPUT}">{_text(content)}</pre>' if content else ""
+
+
+def _plain_output(output: Output) -> str:
+    shown = block(output)
+    content = _cut(plain(shown.text)).strip("\n")
+    return f"[figure: {content or shown.mime}]" if shown.kind == "image" else content
+
+
+def _outcome(action: TraceAction) -> str:
+    facts = [action.tool, action.status if action.status != "ok" else "", seconds(action.seconds), action.summary]
+    return " · ".join(filter(None, [*facts, "edited by you" if action.edited else ""]))
+
+
+def title_of(step: TraceStep) -> str:
+    """Name a step by the first line of its thought, or by its tools."""
+    first = _first_line(step.thought).strip("#*` ")
+    return first or ", ".join(action.tool for action in step.actions) or step.draft_tool or "…"
+
+
+def seconds(value: float) -> str:
+    """Write a time for people, e.g. `0.3 s`, `12 s`, `3 min 05 s`."""
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 60:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= 110 else line[:107] + "…"
+
+
+def _cut(text: str) -> str:
+    lines = text.split("\n")
+    if len(lines) <= _LONGEST_OUTPUT:
+        return text
+    half = _LONGEST_OUTPUT // 2
+    return "\n".join([*lines[:half], f"… {len(lines) - 2 * half:,} lines …", *lines[-half:]])
+
+
+def _indented(text: str, margin: str) -> str:
+    return "\n".join(margin + line for line in text.split("\n")) if text.strip() else ""
+
+
+def _paragraph(text: str) -> str:
+    return (
+        f'<div style="white-space: pre-wrap; margin: 4px 0;">{_rich_line(text.strip())}</div>'
+        if text.strip()
+        else ""
+    )
+
+
+def _note(note: str) -> str:
+    return f'<div style="{_QUIET} margin: 4px 0;">{_text(note)}</div>'
+
+
+def _rich_line(text: str) -> str:
+    """Escape text and show `**bold**` and `code` as such; nothing else of Markdown is taken."""
+    escaped = _text(plain(text))
+    escaped = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escaped)
+    return re.sub(r"\*\*(?=\S)([^*\n]+?)\*\*", r"<b>\1</b>", escaped)
+
+
+def _text(text: str) -> str:
+    return escape(text.encode("utf-8", "replace").decode("utf-8"))

@@ -1,0 +1,211 @@
+"""The live view in a notebook: one anywidget, replaced by a static trace when the run is over.
+
+The run is shown from the agent thread while the cell blocks the main thread. All that goes to the page is
+sent by one flusher thread, some 25 times a second; all that comes from the page arrives on a thread of the
+kernel's and only sets flags and futures. Nothing here prints: output of such a thread has no cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+from IPython.display import display
+
+from nbagent.events import Event
+from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.view import static
+from nbagent.view.ops import OpLog
+
+FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second get lost on the way
+HELLO_TIMEOUT = 2.0  #: seconds after which a page that did not call back is held to be unable to
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_HERE = Path(__file__).parent
+
+
+class RunWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types
+    """The page's side of the live view."""
+
+    _esm = _HERE / "widget.js"
+    _css = _HERE / "widget.css"
+
+
+class WidgetView:
+    """Shows one run in the cell that opened it, and asks there."""
+
+    def __init__(
+        self,
+        *,
+        on_stop: Callable[[], None],
+        input_on_main: Callable[[str], Awaitable[str]] | None = None,
+    ):
+        """Take what to do on Stop (called on a kernel thread; it must return at once).
+
+        `input_on_main` asks one line of the user by other means; it is used where the page cannot call back.
+        """
+        self._on_stop = on_stop
+        self._input_on_main = input_on_main
+        self._log = OpLog()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._decided = threading.Event()  # whether the page can call back is known
+        self._letters: list[dict[str, Any]] = []  # to the page, outside the numbered log
+        self._replay_from: int | None = None
+        self._questions: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[Approval]]] = {}
+        self._flusher: threading.Thread | None = None
+        self._callbacks_work = False
+
+    @property
+    def callbacks_work(self) -> bool:
+        """Whether the page has called back: false in front ends and kernels that cannot while a cell runs."""
+        return self._callbacks_work
+
+    def open(self) -> None:
+        """Show the widget in the running cell (call it on the main thread, once)."""
+        self._widget = RunWidget()
+        # ipykernel 7.4 sends a comm's messages to the loop that sent on it last: the blocked main shell.
+        # Without this the subshell that the page asks for is used, as in 7.0 to 7.3. Whether it worked is
+        # not assumed: the page says hello, or the fallbacks stay on.
+        if hasattr(self._widget.comm, "_reply_subshell_for"):
+            self._widget.comm._reply_subshell_for = None
+        self._widget.on_msg(self._receive)
+        bundle = {
+            _WIDGET: {"version_major": 2, "version_minor": 0, "model_id": self._widget.model_id},
+            "text/plain": "nbagent is at work. This front end has no live view; the trace comes at the end.",
+        }
+        self._handle = display(bundle, raw=True, display_id=True)
+        # Output made under a copy of this context belongs to this cell, whatever runs meanwhile.
+        self._context = contextvars.copy_context()
+        self._flusher = threading.Thread(
+            target=self._context.copy().run, args=(self._flush_until_closed,), name="nbagent-view", daemon=True
+        )
+        self._flusher.start()
+
+    def show(self, event: Event) -> None:
+        """Show one event; it reaches the page with the next frame."""
+        if not event.time:
+            event = event.model_copy(update={"time": time.time()})
+        with self._lock:
+            self._log.add(event)
+        self._wake.set()
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Wait for the user's answer in the page, or by other means where the page cannot call back."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Approval] = loop.create_future()
+        with self._lock:
+            self._questions[request.request] = (loop, answer)
+        try:
+            while not self._decided.is_set() and not answer.done():
+                await asyncio.wait([answer], timeout=FRAME)
+            if self._callbacks_work or answer.done():
+                return await answer
+            if self._input_on_main is None:
+                return Approval(approved=False, by="nobody", note="there was no one to ask")
+            return await _ask_by_line(request, self._input_on_main)
+        finally:
+            with self._lock:
+                self._questions.pop(request.request, None)
+
+    def close(self) -> None:
+        """Send what is left, put the static trace in the widget's place and let go of it."""
+        if self._flusher is None or self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake.set()
+        self._flusher.join()
+        self._context.copy().run(self._leave_static)
+
+    def _leave_static(self) -> None:
+        trace = self._log.trace
+        self._handle.update({"text/html": static.html(trace), "text/plain": static.text(trace)}, raw=True)
+        self._widget.close()
+
+    # -- kernel to page: the flusher thread only --------------------------------------------------------
+
+    def _flush_until_closed(self) -> None:
+        opened = time.monotonic()
+        while not self._closing.is_set():
+            undecided = not self._decided.is_set()
+            self._wake.wait(HELLO_TIMEOUT / 10 if undecided else None)
+            self._wake.clear()
+            if undecided and time.monotonic() - opened > HELLO_TIMEOUT:
+                self._give_up_on_hello()
+            self._flush()
+            self._closing.wait(FRAME)
+        self._flush()
+
+    def _give_up_on_hello(self) -> None:
+        with self._lock:
+            if not self._callbacks_work:
+                self._replay_from = 0  # such a page cannot ask for what it missed while it was loading
+                self._letters.append({"op": "deaf"})
+        self._decided.set()
+
+    def _flush(self) -> None:
+        with self._lock:
+            again, self._replay_from = self._replay_from, None
+            batches = [self._log.after(again)] if again is not None else []
+            batches.append(self._log.take())
+            letters, self._letters = self._letters, []
+        for letter in letters:
+            self._widget.send(letter)
+        for first, ops in batches:
+            if ops:
+                self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
+
+    # -- page to kernel: a thread of the kernel's; it must not wait -------------------------------------
+
+    def _receive(self, _widget: object, content: object, _buffers: object) -> None:
+        if not isinstance(content, dict):
+            return
+        op = content.get("op")
+        if op == "hello":
+            last = content.get("last")
+            with self._lock:
+                self._callbacks_work = True
+                self._replay_from = last if isinstance(last, int) else 0
+                self._letters.append({"op": "welcome"})
+            self._decided.set()
+        elif op == "stop":
+            with self._lock:
+                self._letters.append({"op": "stopping"})
+            self._on_stop()
+        elif op in ("approve", "deny"):
+            self._answer(op == "approve", content)
+        self._wake.set()
+
+    def _answer(self, approved: bool, content: dict[str, Any]) -> None:
+        code = content.get("code")
+        approval = Approval(
+            approved=approved,
+            by="user",
+            note=str(content.get("note") or ""),
+            code=code if approved and isinstance(code, str) else None,
+        )
+        with self._lock:
+            question = self._questions.get(str(content.get("request")))
+        if question is not None:
+            loop, answer = question
+            loop.call_soon_threadsafe(_settle, answer, approval)
+
+
+def _settle(answer: asyncio.Future[Approval], approval: Approval) -> None:
+    if not answer.done():  # a second click, or the run was stopped meanwhile
+        answer.set_result(approval)
+
+
+async def _ask_by_line(request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
+    question = f"{request.code}\n\nThis looks {request.risk}: {request.why}\nRun it? [y/N] "
+    try:
+        line = await ask(question)
+    except (EOFError, NotImplementedError):  # the front end has no input box
+        return Approval(approved=False, by="nobody", note="there was no one to ask")
+    return Approval(approved=line.strip().lower() in ("y", "yes"), by="user")
