@@ -114,11 +114,8 @@ class Agent:
 
         Works where an event loop is running already (in a notebook), too.
         """
-        return self._thread.run(
-            self._run(task, data, view or EventQueue(self._approve)),
-            main=MainThreadQueue(),
-            on_interrupt=self.stop,
-        )
+        running = self._run(task, data, view or EventQueue(self._approve))
+        return self._thread.run(running, on_interrupt=self.stop)
 
     async def run(self, task: str, *, data: Sequence[StrPath] = (), view: View | None = None) -> Result:
         """Work on a task; cancelling it stops the run."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
+from nbagent.listing import pull_weights, sessions_table, weights_table
 from nbagent.notebook.export import export_notebook
 from nbagent.options import options
 from nbagent.stores.files import FileStore, default_home
-from nbagent.listing import pull_weights, sessions_table, weights_table
 
 if TYPE_CHECKING:
     from nbagent.magic import AgentMagics

@@ -1,0 +1,66 @@
+"""The digest of data files: real names and types at the start, nothing run, nothing that can break it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbagent.data_files import describe, describe_file, named_files
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_text(text, encoding=encoding)
+    return path
+
+
+def test_a_table_is_told_by_its_columns_types_gaps_and_examples(tmp_path: Path) -> None:
+    table = write(tmp_path / "shop.csv", "name,price\napple,1.5\npear,\nplum,2\n")
+    text = describe_file(table, tmp_path)
+    assert "'shop.csv'" in text
+    assert "3 rows, 2 columns" in text
+    assert "'name': text, e.g. apple, pear, plum" in text
+    assert "'price': number, 1 missing, e.g. 1.5, 2" in text
+
+
+def test_spaces_in_column_names_are_visible(tmp_path: Path) -> None:
+    assert "' DIR'" in describe_file(write(tmp_path / "t.csv", "A, DIR\n1,2\n"), tmp_path)
+
+
+def test_other_separators_are_noticed_and_said(tmp_path: Path) -> None:
+    text = describe_file(write(tmp_path / "t.csv", "a;b;c\n1;2;3\n"), tmp_path)
+    assert "3 columns, separator ';'" in text
+
+
+@pytest.mark.parametrize("content", ["", "a\n", "a,b\n1\n1,2,3\n", "\x00\x01\x02", 'a,"b\n1,2\n'])
+def test_broken_tables_are_told_in_a_line_and_raise_nothing(tmp_path: Path, content: str) -> None:
+    assert "t.csv" in describe_file(write(tmp_path / "t.csv", content), tmp_path)
+
+
+def test_files_in_any_encoding_are_read(tmp_path: Path) -> None:
+    assert "Größe" in describe_file(write(tmp_path / "a.csv", "Größe,b\n1,2\n", "utf-8-sig"), tmp_path)
+    assert "b" in describe_file(write(tmp_path / "b.csv", "Größe,b\n1,2\n", "latin-1"), tmp_path)
+
+
+def test_only_files_that_are_there_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a b.csv", "x\n1\n")
+    table = write(tmp_path / "sales_2024.csv", "x\n1\n")
+    assert named_files("Use sales_2024.csv, not other.csv.", tmp_path) == [table]
+
+
+def test_without_a_named_file_the_folder_is_listed(tmp_path: Path) -> None:
+    for n in range(15):
+        write(tmp_path / f"{n:02}.csv", "x\n1\n")
+    lines = describe([], tmp_path)
+    assert lines[0].startswith("- 00.csv")
+    assert lines[-1] == "- and 3 more"
+
+
+def test_a_folder_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
+    assert describe([], tmp_path / "nowhere") == []
+
+
+def test_wide_tables_are_cut_and_it_is_said(tmp_path: Path) -> None:
+    header = ",".join(f"c{n}" for n in range(100))
+    text = describe_file(write(tmp_path / "w.csv", f"{header}\n{header}\n"), tmp_path)
+    assert "and 60 more columns" in text

@@ -1,0 +1,100 @@
+"""Guards count; they nudge first and end later; honest work is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbagent.guards import EMPTY_REPLIES, End, Guards, Nudge, signature
+from nbagent.protocols import Action
+
+
+def run_code(code: str, call_id: str = "a") -> Action:
+    import json
+
+    return Action(call_id, "run_code", json.dumps({"code": code}))
+
+
+@pytest.fixture
+def guards() -> Guards:
+    return Guards(max_steps=30, max_seconds=60)
+
+
+def feed(guards: Guards, steps: list[tuple[str, str]]) -> list[Nudge | End | None]:
+    return [guards.acted(run_code(code, str(n)), "ok", result) for n, (code, result) in enumerate(steps)]
+
+
+def test_the_same_call_with_the_same_result_is_nudged_at_two_and_ended_at_four(guards: Guards) -> None:
+    words = feed(guards, [("ls = 1", "(no output)")] * 4)
+    assert words[0] is None
+    assert isinstance(words[1], Nudge)
+    assert isinstance(words[3], End)
+    assert words[3].reason == "repeating"
+
+
+def test_polling_that_sees_something_new_each_time_is_not_stopped(guards: Guards) -> None:
+    assert feed(guards, [("import random; print(random.random())", str(n)) for n in range(10)]) == [None] * 10
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_cycles_of_different_steps_are_caught(guards: Guards, period: int) -> None:
+    words = feed(guards, [(f"x = {n % period}", f"result {n % period}") for n in range(20)])
+    end = next(word for word in words if isinstance(word, End))
+    assert end.reason == "repeating"
+    assert words.index(end) < 4 * period
+
+
+def test_key_order_white_space_and_comments_make_no_difference() -> None:
+    plain = Action("a", "t", '{"a": 1, "code": "x = 1"}')
+    other = Action("b", "t", '{"code":"x  =  1  # again",  "a":1}')
+    assert signature(plain) == signature(other)
+    assert signature(plain) != signature(Action("c", "t", '{"a": 1, "code": "x = 2"}'))
+
+
+def test_three_failures_in_a_row_ask_for_a_look_at_the_data(guards: Guards) -> None:
+    words = [guards.acted(run_code(f"df.col{n}"), "error", f"KeyError {n}") for n in range(3)]
+    assert words[:2] == [None, None]
+    assert isinstance(words[2], Nudge)
+    assert words[2].guard == "failure_streak"
+
+
+def test_a_success_ends_the_streak(guards: Guards) -> None:
+    for n in range(5):
+        assert guards.acted(run_code(f"bad{n}"), "error", str(n)) is None
+        assert guards.acted(run_code(f"good{n}"), "ok", str(n)) is None
+
+
+def test_steps_and_seconds_end_with_their_own_reason(guards: Guards) -> None:
+    assert guards.before_step(30, 59) is None
+    steps, seconds = guards.before_step(31, 0), guards.before_step(1, 61)
+    assert steps is not None
+    assert steps.reason == "max_steps"
+    assert seconds is not None
+    assert seconds.reason == "max_seconds"
+
+
+def test_empty_replies_are_nudged_then_ended(guards: Guards) -> None:
+    words = [guards.empty_reply() for _ in range(EMPTY_REPLIES)]
+    assert all(isinstance(word, Nudge) for word in words[:-1])
+    assert isinstance(words[-1], End)
+    assert words[-1].reason == "empty_replies"
+
+
+def test_a_usable_reply_between_empty_ones_starts_the_count_again(guards: Guards) -> None:
+    for _ in range(10):
+        assert isinstance(guards.empty_reply(), Nudge)
+        guards.usable_reply()
+
+
+def test_the_limit_is_spoken_of_once_when_three_steps_remain(guards: Guards) -> None:
+    words = [guards.steps_left(step) for step in range(1, 31)]
+    assert [n for n, word in enumerate(words, 1) if word is not None] == [27]
+
+
+def test_denials_end_the_run_sooner_where_nobody_answers(guards: Guards) -> None:
+    assert guards.denied(by_user=False) is None
+    end = guards.denied(by_user=False)
+    assert end is not None
+    assert end.reason == "denied"
+    patient = Guards(max_steps=5, max_seconds=5)
+    assert [patient.denied(by_user=True) for _ in range(2)] == [None, None]
+    assert patient.denied(by_user=True) is not None
