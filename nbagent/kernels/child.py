@@ -1,0 +1,253 @@
+"""One kernel process: started, watched, interrupted and ended with all that it started.
+
+The process is tied to the thread that starts it (PDEATHSIG, see launch.py): start it from the thread that
+lives as long as the session, which is the one that runs the event loop.
+
+The folder with the connection file and the sockets is private and is gone as soon as both sides are
+connected, so that nothing is left of it, however either side ends, and nobody else can connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+
+from nbagent.errors import KernelNotStarted
+from nbagent.kernels import launch, probe
+from nbagent.kernels.channels import Channels
+from nbagent.kernels.confinement import Confinement
+
+POLL = 0.2  #: seconds between two looks at whether the process lives
+LARGEST_LOG = 1_000_000  #: bytes of the kernel's own words that are kept
+QUEUED = 16  #: messages that may wait for us here; the rest waits in the kernel's own process
+EXIT_GRACE = 1.0  #: seconds that a kernel gets to end by itself
+
+_LOG = logging.getLogger("nbagent.kernels")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+_ARGUMENTS = [
+    "--InteractiveShell.cache_size=0",  # Out and _ would keep every result in memory
+    "--HistoryManager.enabled=False",  # no database of the code that an agent ran
+]
+_INSTALL_PROBE = """(lambda sys, types: (
+    sys.modules.__setitem__("_nbagent_probe", types.ModuleType("_nbagent_probe")),
+    exec(compile({source!r}, "<nbagent probe>", "exec"), vars(sys.modules["_nbagent_probe"])),
+    sys.modules["_nbagent_probe"].install(),
+))(__import__("sys"), __import__("types"))"""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel is started with."""
+
+    python: str
+    folder: Path
+    scratch: Path
+    environment: Mapping[str, str]
+    confinement: Confinement
+    timeout: float  #: seconds
+
+
+class _OneSpec(KernelSpecManager):  # type: ignore[misc]
+    """Knows one kernel: ours, whatever kernelspecs this machine has."""
+
+    argv: list[str]
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Give the kernel."""
+        return KernelSpec(argv=self.argv, display_name=kernel_name, language="python")
+
+
+class Child:
+    """A running kernel process with its channels."""
+
+    def __init__(self, plan: Launch):
+        self._plan = plan
+        self._room = Path(tempfile.mkdtemp(prefix="nbagent-"))
+        self._log = plan.scratch / "kernel.log"
+        self._context = zmq.asyncio.Context()
+        self._context.setsockopt(zmq.RCVHWM, QUEUED)
+        self._context.setsockopt(zmq.RECONNECT_IVL, 20)
+        self._manager = AsyncKernelManager(
+            kernel_name="nbagent",
+            transport="ipc" if os.name == "posix" else "tcp",
+            connection_file=str(self._room / "k.json"),
+            context=self._context,
+            kernel_spec_manager=_OneSpec(),
+            log=_LOG,
+        )
+        self._manager.kernel_spec_manager.argv = [
+            plan.python,
+            launch.__file__,
+            str(self._room / "plan.json"),
+            str(self._room / "outcome.json"),
+            "{connection_file}",
+        ]
+        self._channels: Channels | None = None
+        self.refused = ""  #: why the system would not confine the process
+
+    @classmethod
+    async def start(cls, plan: Launch) -> Child:
+        """Start one and wait until it listens.
+
+        Raises:
+            KernelNotStarted: it ended or stayed silent; its last words are quoted.
+        """
+        if shutil.which(plan.python) is None:
+            raise KernelNotStarted(f"there is no interpreter {plan.python}: give another one with --python")
+        child = cls(plan)
+        try:
+            await child._start()
+        except BaseException:
+            await child.close()
+            raise
+        return child
+
+    @property
+    def channels(self) -> Channels:
+        """The sockets; there are some once it was started."""
+        assert self._channels is not None
+        return self._channels
+
+    async def _start(self) -> None:
+        plan = self._plan
+        confinement = plan.confinement
+        values = {
+            "host": os.getpid(),
+            "confine": confinement.active,
+            "writable": [str(path) for path in (*confinement.writable, self._room)],
+            "hidden": [str(path) for path in confinement.hidden],
+            "arguments": _ARGUMENTS,
+        }
+        (self._room / "plan.json").write_text(json.dumps(values))
+        with self._log.open("ab") as log:
+            log.truncate(0)
+            try:
+                await self._manager.start_kernel(
+                    cwd=str(plan.folder), env=dict(plan.environment), stdout=log, stderr=log
+                )
+            except OSError as error:
+                raise KernelNotStarted(f"{plan.python} cannot be started: {error.strerror}") from error
+        client = self._manager.client()
+        client.start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
+        self._channels = Channels(client)
+        try:
+            await asyncio.wait_for(self._ready(), plan.timeout)
+        except TimeoutError:
+            words = self.last_words()
+            raise KernelNotStarted(f"the kernel did not answer within {plan.timeout:g} s{words}") from None
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    async def _ready(self) -> None:
+        """Wait until the kernel answers and its published messages reach us, then install the probe."""
+        heard = False
+        while not heard:
+            greeting = self.channels.greet()
+            while not greeting.reply:
+                await asyncio.wait({greeting.over}, timeout=0.02)
+                await self._check_start()
+            await asyncio.wait({greeting.over}, timeout=0.2)
+            heard = greeting.idle
+            self.channels.forget(greeting)
+        outcome = json.loads((self._room / "outcome.json").read_text())
+        self.refused = str(outcome["refused"])
+        source = Path(probe.__file__).read_text(encoding="utf-8")
+        installed = self.channels.execute(_INSTALL_PROBE.format(source=source), silent=True)
+        while not installed.over.done():
+            await asyncio.wait({installed.over}, timeout=POLL)
+            await self._check_start()
+        self.channels.forget(installed)
+        if installed.reply.get("status") != "ok":
+            problem = f"{installed.reply.get('ename')}: {installed.reply.get('evalue')}"
+            raise KernelNotStarted(f"the kernel of {self._plan.python} does not suit nbagent ({problem})")
+
+    async def _check_start(self) -> None:
+        how = await self.death()
+        if not how:
+            return
+        outcome = self._room / "outcome.json"
+        if outcome.exists() and not json.loads(outcome.read_text())["ipykernel"]:
+            python = self._plan.python
+            raise KernelNotStarted(f"{python} has no ipykernel: run `{python} -m pip install ipykernel`")
+        raise KernelNotStarted(f"the kernel process {how} while it was starting{self.last_words()}")
+
+    def last_words(self) -> str:
+        """Quote the last lines that the process itself wrote, or give ""."""
+        try:
+            text = self._log.read_bytes()[-4000:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return ": " + " / ".join(lines[-3:])[-500:] if lines else " and said nothing"
+
+    async def death(self) -> str:
+        """Say how the process ended, e.g. "exited with code 7"; "" while it lives.
+
+        The process is not waited for yet, so that its number stays its own until `close`.
+        """
+        provisioner = self._manager.provisioner
+        if provisioner is None or not provisioner.has_process:
+            return "has ended"
+        if os.name != "posix":
+            code = await provisioner.poll()
+            return "" if code is None else f"exited with code {code}"
+        try:
+            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # someone in this process waits for every child
+            return "has ended"
+        if end is None:
+            return ""
+        if end.si_code == os.CLD_EXITED:
+            return f"exited with code {end.si_status}"
+        try:
+            return f"was killed by signal {end.si_status} ({signal.Signals(end.si_status).name})"
+        except ValueError:  # a real-time signal has no name
+            return f"was killed by signal {end.si_status}"
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs, in this kernel's own process group."""
+        with suppress(RuntimeError, OSError):  # it has just ended
+            await self._manager.interrupt_kernel()
+
+    def bound_log(self) -> None:
+        """Forget the kernel's own words where they are too many."""
+        with suppress(OSError):
+            if self._log.stat().st_size > LARGEST_LOG:
+                os.truncate(self._log, 0)
+
+    async def close(self, gentle: bool = False) -> None:
+        """End the process and its group and leave nothing behind; `gentle` lets it end by itself first."""
+        if gentle and not await self.death():
+            self.channels.ask_to_exit()
+            await self._ended_within(EXIT_GRACE)
+        provisioner = self._manager.provisioner
+        if provisioner is not None and provisioner.has_process:
+            await provisioner.kill()  # after its end too: the group lives on in what the code started
+            await self._ended_within(EXIT_GRACE)
+            await provisioner.wait()
+        if self._channels is not None:
+            await self._channels.close()
+        await self._manager.cleanup_resources()
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    async def _ended_within(self, seconds: float) -> None:
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while clock() < until and not await self.death():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,157 @@
+"""What the agent's code may write and read, the environment it gets, and what to say when it is refused.
+
+Held by Landlock on Linux (see launch.py): a wall of the system, not a list of words. Elsewhere nothing
+holds, and `Confinement.words` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nbagent.errors import KernelNotStarted
+from nbagent.kernels.launch import landlock_abi
+
+#: Below the home folder. Only those that are there when the kernel starts are hidden.
+CREDENTIALS = (
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".netrc",
+    ".kube",
+    ".docker",
+    ".config/gcloud",
+    ".pypirc",
+    ".git-credentials",
+)
+#: Without these, subprocess, multiprocessing and shell commands break.
+DEVICES = ("null", "zero", "full", "tty", "ptmx", "pts", "shm")
+#: Caches worth keeping, by the variable that names them: what is there already is not downloaded again.
+CACHES = {"HF_HOME": ".cache/huggingface", "TORCH_HOME": ".cache/torch"}
+#: Where a folder too wide to be opened keeps the agent's files.
+WORK = "nbagent-work"
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What holds the kernel's code. Paths are absolute and free of symbolic links."""
+
+    active: bool
+    words: str
+    writable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+
+    def explain_refusal(self, path: Path) -> str:
+        """Say why the system refused `path`, or "" when it was not the confinement.
+
+        The host is not confined: what it may not touch either was refused by ordinary permissions.
+        """
+        if not self.active:
+            return ""
+        path = Path(os.path.realpath(path))
+        if any(_within(path, place) for place in self.writable):
+            return ""
+        if any(_within(path, place) for place in self.hidden):
+            return f"blocked by confinement: {path} holds credentials and is hidden from the agent's code"
+        place = path if path.exists() else path.parent
+        if os.access(place, os.W_OK):
+            folder = path if path.is_dir() else path.parent
+            return f"blocked by confinement: {path}; allow with --allow-write {folder}"
+        return ""
+
+
+def confinement_for(
+    mode: Literal["workspace", "off"], folder: Path, scratch: Path, allow_write: Sequence[Path], home: Path
+) -> Confinement:
+    """Decide what holds in `folder`; makes `nbagent-work` in it where it is too wide to be opened.
+
+    Raises:
+        KernelNotStarted: a folder of `allow_write` is not there.
+    """
+    if mode == "off":
+        return Confinement(active=False, words="none: confine is off")
+    if not landlock_abi():
+        return Confinement(active=False, words="none: this system has no Landlock")
+    home, folder = _real(home), _real(folder)
+    hidden = tuple(_real(home / name) for name in CREDENTIALS if (home / name).exists())
+    extra = []
+    for place in allow_write:
+        place = Path(place).expanduser()
+        if not place.exists():
+            raise KernelNotStarted(f"--allow-write {place}: there is no such folder; make it or leave it out")
+        extra.append(_real(place))
+    workspace, note = _workspace(folder, home, hidden)
+    caches = [_real(home / name) for name in CACHES.values() if (home / name).is_dir()]
+    opened = [path for path in hidden if any(_within(path, place) for place in extra)]
+    secrets = (
+        "" if not hidden else "; credential files " + ("readable through --allow-write" if opened else "hidden")
+    )
+    words = "writes only to " + ", ".join(map(str, [*workspace, *extra] or ["scratch"])) + note + secrets
+    devices = [Path("/dev") / name for name in DEVICES]
+    return Confinement(
+        active=True,
+        words=words,
+        writable=(*workspace, *extra, *caches, _real(scratch), *devices),
+        hidden=tuple(path for path in hidden if path not in opened),
+    )
+
+
+def _workspace(folder: Path, home: Path, hidden: Sequence[Path]) -> tuple[list[Path], str]:
+    if not any(_within(path, folder) for path in (home, *hidden)):
+        return [folder], ""
+    work = folder / WORK
+    try:
+        work.mkdir(exist_ok=True)
+    except OSError:
+        return [], f" ({folder} is too wide to be opened)"
+    return [work], f" ({folder} is too wide to be opened)"
+
+
+def environment_for(
+    confinement: Confinement, given: Mapping[str, str], hidden: Sequence[str], scratch: Path, home: Path
+) -> dict[str, str]:
+    """Give the kernel's environment: caches and temporary files in `scratch`, figures inline."""
+    environment = {name: value for name, value in given.items() if name not in hidden}
+    environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    # The user's own profile may start anything, nbagent included.
+    environment["IPYTHONDIR"] = str(_made(scratch / "ipython"))
+    if not confinement.active:
+        return environment
+    environment["TMPDIR"] = str(_made(scratch / "tmp"))
+    environment["XDG_CACHE_HOME"] = str(_made(scratch / "cache"))
+    environment["NUMBA_CACHE_DIR"] = str(_made(scratch / "cache" / "numba"))
+    for name, cache in CACHES.items():
+        if (home / cache).is_dir():
+            environment.setdefault(name, str(home / cache))
+    _settle_matplotlib(environment, given, scratch, home)
+    return environment
+
+
+def _settle_matplotlib(environment: dict[str, str], given: Mapping[str, str], scratch: Path, home: Path) -> None:
+    """Give it a folder of its own, with the fonts that it found before and the user's own style."""
+    folder = _made(scratch / "cache" / "matplotlib")
+    own = given.get("MPLCONFIGDIR", "")
+    caches = Path(own or Path(given.get("XDG_CACHE_HOME") or home / ".cache") / "matplotlib")
+    settings = Path(own or Path(given.get("XDG_CONFIG_HOME") or home / ".config") / "matplotlib")
+    environment["MPLCONFIGDIR"] = str(folder)
+    for fonts in caches.glob("fontlist-*.json"):
+        shutil.copy(fonts, folder)
+    if (settings / "matplotlibrc").is_file():
+        environment.setdefault("MATPLOTLIBRC", str(settings / "matplotlibrc"))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _within(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents

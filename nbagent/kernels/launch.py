@@ -1,0 +1,141 @@
+"""Becomes a kernel: dies with its host, confines itself with Landlock, then executes ipykernel in place.
+
+A script for the kernel's interpreter, which may be another than the host's: standard library only. The
+plan is a JSON file; what came of it is left in another one beside it.
+
+PDEATHSIG is tied to the *thread* that started this process: it has to live as long as the kernel shall.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  #: the same numbers on every architecture
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+
+WRITE_FILE, READ_FILE, REFER, TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
+#: Remove directory and file; make device, directory, file, socket, pipe, block device, link.
+_CHANGE_TREE = sum(1 << bit for bit in range(4, 13))
+
+
+def landlock_abi() -> int:
+    """Give the version of Landlock that this system offers; 0 where there is none."""
+    if sys.platform != "linux":
+        return 0
+    version = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
+    return max(int(version), 0)
+
+
+def confine(writable: list[str], hidden: list[str]) -> None:
+    """Let this process and its children write below `writable` only and read nothing below `hidden`.
+
+    Only rights that the running system's version knows are asked for. Signals stay free in every version:
+    the host interrupts by signal.
+
+    Raises:
+        OSError: the system refused; nothing is confined then.
+    """
+    abi = landlock_abi()
+    write_file = WRITE_FILE | (TRUNCATE if abi >= 3 else 0)
+    write = write_file | _CHANGE_TREE | (REFER if abi >= 2 else 0)
+    read = READ_FILE if hidden else 0
+    handled = ctypes.c_uint64(write | read)
+    ruleset = _checked(
+        _libc().syscall(_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(8), ctypes.c_uint32(0))
+    )
+    try:
+        for path in writable:
+            if os.path.exists(path):
+                _allow(ruleset, path, (write if os.path.isdir(path) else write_file) | read)
+        if read:
+            for path in _readable("/", set(hidden)):
+                _allow(ruleset, path, read)
+        _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(_libc().syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+    finally:
+        os.close(ruleset)
+
+
+def _readable(path: str, hidden: set[str]) -> Iterator[str]:
+    """Everything but `hidden`, in as few paths as can be: a rule holds for all that is below its path."""
+    if path in hidden:
+        return
+    inside = path.rstrip("/") + "/"
+    if not any(other.startswith(inside) for other in hidden):
+        yield path
+        return
+    try:
+        names = [entry.name for entry in os.scandir(path) if not entry.is_symlink()]
+    except PermissionError:
+        return
+    for name in names:
+        yield from _readable(inside + name, hidden)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # gone since it was listed, or behind a folder that is closed to us anyway
+        return
+    try:
+        rule = (ctypes.c_char * 12)(*(access.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder)))
+        _checked(
+            _libc().syscall(
+                _ADD_RULE, ctypes.c_int(ruleset), _PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)
+            )
+        )
+    finally:
+        os.close(place)
+
+
+def _die_with(host: int) -> None:
+    if sys.platform == "linux":
+        _libc().prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != host:  # it died before the line above
+            os._exit(1)
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return int(result)
+
+
+def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
+    """Carry out the plan and become the kernel."""
+    with open(plan_file, encoding="utf-8") as file:  # noqa: PTH123 (start-up time counts here)
+        plan = json.load(file)
+    _die_with(plan["host"])
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    outcome = {"ipykernel": importlib.util.find_spec("ipykernel_launcher") is not None, "refused": ""}
+    if plan["confine"]:
+        try:
+            confine(plan["writable"], plan["hidden"])
+        except OSError as error:
+            outcome["refused"] = error.strerror or "refused"
+    with open(outcome_file, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(outcome, file)
+    if outcome["ipykernel"]:
+        arguments = ["-m", "ipykernel_launcher", "-f", connection_file, *plan["arguments"]]
+        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # this file's folder: ipykernel is looked for where the kernel will look
+    main(*sys.argv[1:])

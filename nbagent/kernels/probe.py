@@ -1,0 +1,225 @@
+"""Runs inside the agent's kernel: tells what changed, moves variables, keeps the kernel tidy.
+
+The text of this file is executed there as a module of its own (the kernel's interpreter may not have
+nbagent), so it uses the standard library and IPython only. It never calls code of unknown objects: no
+repr, no len, no attribute of a type that it does not know.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import sys
+import time
+import types
+from typing import Any
+
+MOST_NAMES = 2000
+MOST_SECONDS = 0.05  #: for one look; names that were not reached count as unchanged until the next one
+LONGEST_VALUE = 60  #: characters of a value that is shown as it is
+OURS = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
+
+_known: dict[str, tuple[Any, ...]] = {}
+
+
+class Report:
+    """Travels to the host as JSON, as the value of a user expression."""
+
+    def __init__(self, values: dict[str, Any]):
+        self._values = values
+
+    def __repr__(self) -> str:
+        return ""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {"application/json": self._values}
+
+
+class _Seen(int):
+    """An exit status that was reported; a fresh one is a plain int."""
+
+
+def _shell() -> Any:
+    return sys.modules["IPython"].get_ipython()
+
+
+# -- what there is --------------------------------------------------------------------------------------
+
+
+def describe(value: Any) -> tuple[str, str]:
+    """Give type and summary of a value: its shape, its length or, where it is short, the value itself."""
+    kind = type(value)
+    name = kind.__name__
+    if kind in (bool, type(None), float, complex) or (kind is int and value.bit_length() < 200):
+        return name, repr(value)
+    if kind is str:
+        return name, repr(value) if len(value) <= LONGEST_VALUE else f"{len(value)} characters"
+    if kind in (bytes, bytearray):
+        return name, f"{len(value)} bytes"
+    if kind in (list, tuple, dict, set, frozenset):
+        return name, "1 item" if len(value) == 1 else f"{len(value)} items"
+    if kind in (types.FunctionType, types.BuiltinFunctionType):
+        return "function", ""
+    if issubclass(kind, type):
+        return "class", ""
+    if _is(kind, "pandas", "DataFrame", "Series") or _is(kind, "polars", "DataFrame", "Series"):
+        return name, str(tuple(value.shape))
+    if _is(kind, "numpy", "ndarray") or _is(kind, "torch", "Tensor"):
+        return name, f"{tuple(value.shape)} {value.dtype}"
+    return name, ""
+
+
+def _is(kind: type, module: str, *names: str) -> bool:
+    """Whether `kind` is one of these types or made from one; a module that nobody imported has none."""
+    home = sys.modules.get(module)
+    candidates = [getattr(home, name, None) for name in names] if home is not None else []
+    return any(isinstance(candidate, type) and issubclass(kind, candidate) for candidate in candidates)
+
+
+def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
+    columns: Any = ()
+    if _is(type(value), "pandas", "DataFrame") or _is(type(value), "polars", "DataFrame"):
+        columns = hash(tuple(map(str, value.columns[:200])))
+    return (id(value), *described, columns)
+
+
+def _interesting(name: str, value: Any) -> bool:
+    return not name.startswith("_") and name not in OURS and not isinstance(value, types.ModuleType)
+
+
+def changes() -> Report:
+    """Give what is new or differs since the last look, what is gone, and a command's exit status."""
+    shell = _shell()
+    names = shell.user_ns
+    until = time.monotonic() + MOST_SECONDS
+    changed = []
+    current = [name for name in list(names) if isinstance(name, str)]
+    gone = [name for name in _known if name not in names or not _interesting(name, names[name])]
+    for name in gone:
+        del _known[name]
+    for name in current:
+        value = names.get(name)
+        if not _interesting(name, value) or (name not in _known and len(_known) >= MOST_NAMES):
+            continue
+        if time.monotonic() > until:
+            break
+        described = describe(value)
+        token = _token(value, described)
+        if _known.get(name) != token:
+            _known[name] = token
+            changed.append([name, *described])
+    report = {"changes": changed, "gone": gone, "exit": _exit_status(names)}
+    _let_go(shell)
+    return Report(report)
+
+
+def _exit_status(names: dict[str, Any]) -> int:
+    status = names.get("_exit_code")
+    if type(status) is not int:
+        return 0
+    names["_exit_code"] = _Seen(status)
+    return status
+
+
+def _let_go(shell: Any) -> None:
+    """IPython keeps the last result and the texts of all of them: a big one would stay in memory."""
+    if shell.last_execution_result is not None:
+        shell.last_execution_result.result = None
+    shell.history_manager.output_hist_reprs.clear()
+    outputs = getattr(shell.history_manager, "outputs", None)  # since IPython 9
+    if outputs is not None:
+        outputs.clear()
+
+
+def after_error() -> Report:
+    """Give the changes too after code that raised, and the path that the system refused, if that was it."""
+    report = changes()
+    error = getattr(sys, "last_value", None)
+    seen: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EXDEV):
+            paths = [os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, (str, bytes))]
+            report._values["refused"] = [os.path.abspath(path) for path in paths]
+            break
+        error = error.__cause__ or error.__context__
+    return report
+
+
+# -- variables that travel ------------------------------------------------------------------------------
+
+
+class _Pickler(pickle.Pickler):
+    """Names what the other side could not read, instead of writing a reference to nothing."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
+            kind = "class" if isinstance(value, type) else "function"
+            raise pickle.PicklingError(f"its {kind} {value.__qualname__} is defined in the notebook only")
+        return NotImplemented
+
+
+def dump(name: str, path: str) -> Report:
+    """Pickle the variable `name` into `path`; the report has `summary` or `problem`."""
+    names = _shell().user_ns
+    if name not in names:
+        return Report({"problem": "there is no such variable"})
+    try:
+        with open(path, "wb") as file:
+            _Pickler(file, protocol=5).dump(names[name])
+    except Exception as error:  # noqa: BLE001 (pickling runs code of any type: whatever it raises is the reason)
+        return Report({"problem": _reason(error)})
+    return Report({"summary": " ".join(filter(None, describe(names[name])))})
+
+
+def load(path: str, name: str) -> Report:
+    """Bind `name` to the pickle in `path`; the report has `variable` or `problem`."""
+    try:
+        with open(path, "rb") as file:
+            value = pickle.load(file)  # noqa: S301 (the host's own variable, which the user asked to share)
+    except Exception as error:  # noqa: BLE001 (see dump)
+        return Report({"problem": _reason(error)})
+    _shell().user_ns[name] = value
+    described = describe(value)
+    _known[name] = _token(value, described)
+    return Report({"variable": [name, *described]})
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"this interpreter has no module {error.name}"
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+# -- a kernel without surprises -------------------------------------------------------------------------
+
+
+def _close_figures() -> None:
+    """Before the inline backend shows what is open: not the empty ones, nor the one that is the result."""
+    helpers, figures = sys.modules.get("matplotlib._pylab_helpers"), sys.modules.get("matplotlib.figure")
+    if helpers is None or figures is None or "matplotlib.pyplot" not in sys.modules:
+        return
+    last = _shell().last_execution_result
+    for manager in helpers.Gcf.get_all_fig_managers():
+        figure = manager.canvas.figure
+        if (not figure.axes and not figure.lines) or (last is not None and last.result is figure):
+            helpers.Gcf.destroy(manager)
+
+
+def install() -> None:
+    """Make `exit()` an ordinary SystemExit, and let each figure be shown once."""
+    from IPython.core.autocall import ZMQExitAutocall
+
+    class Exit(ZMQExitAutocall):  # type: ignore[misc]
+        """Leaves the code that calls it, not the kernel."""
+
+        def __call__(self, status: Any = None, keep_kernel: bool = True) -> None:
+            raise SystemExit(*([] if status is None else [status]))
+
+    shell = _shell()
+    shell.exiter = Exit(shell)
+    for name in ("exit", "quit"):
+        shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
+    shell.events.register("post_execute", _close_figures)
+    changes()

@@ -1,0 +1,344 @@
+"""The session's own kernel: an ipykernel in a process of its own (kind `fresh`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from nbagent.errors import KernelError, KernelLost, KernelNotStarted, TransferError
+from nbagent.events import Output
+from nbagent.kernels.channels import Conversation
+from nbagent.kernels.child import POLL, Child, Launch
+from nbagent.kernels.confinement import Confinement, confinement_for, environment_for
+from nbagent.kernels.outputs import Outputs, valid_text
+from nbagent.protocols import Executed, Variable
+
+INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next, stronger one
+IDLE_GRACE = 2.0  #: seconds of silence after a reply whose `idle` was lost in a flood
+LOOK_SECONDS = 5.0  #: for the look at the variables after an error
+TRANSFER_SECONDS = 300.0  #: for one variable to be pickled or read
+MOST_DEATHS = 3  #: in a row, without an execution in between that the kernel survived
+LONGEST_ERROR = 2000  #: characters
+
+_CHANGES = "__import__('sys').modules['_nbagent_probe'].changes()"
+_AFTER_ERROR = "__import__('sys').modules['_nbagent_probe'].after_error()"
+_DUMP = "__import__('sys').modules['_nbagent_probe'].dump({name!r}, {path!r})"
+_LOAD = "__import__('sys').modules['_nbagent_probe'].load({path!r}, {name!r})"
+
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False)
+class _Job:
+    """One thing that the kernel is busy with."""
+
+    stop: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    items: asyncio.Queue[Output | None] = field(default_factory=asyncio.Queue)  #: None: no more
+
+    def ask_to_stop(self) -> None:
+        if not self.stop.done():
+            self.stop.set_result(None)
+
+
+class ProcessKernel:
+    """A kernel for the agent, apart from the user's; implements `protocols.Kernel`.
+
+    Start and use it on one event loop, the one of the thread that lives as long as the session: the kernel
+    process dies with that thread, and the sockets belong to it. Jobs wait for each other: nothing starts
+    before what went before, interrupted or not, is over.
+
+    `scratch` is a folder that is this kernel's own: caches, temporary files and its last words.
+    `hidden_environment` names variables that its code must not see.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        scratch: Path,
+        python: str = "",
+        confine: Literal["workspace", "off"] = "workspace",
+        allow_write: Sequence[Path] = (),
+        hidden_environment: Sequence[str] = (),
+        startup_timeout: float = 60,
+        output_characters: int = 200_000,
+    ):
+        self.generation = 0
+        self.confinement = ""
+        self.python = python or sys.executable
+        self._folder, self._scratch = Path(folder), Path(scratch)
+        self._confine = confine
+        self._allow_write = tuple(allow_write)
+        self._hidden_environment = tuple(hidden_environment)
+        self._startup_timeout = startup_timeout
+        self._output_characters = output_characters
+        self._confinement = Confinement(active=False, words="")
+        self._child: Child | None = None
+        self._known: dict[str, Variable] = {}
+        self._deaths = 0
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        """Start it (no-op when it runs). Raises `KernelNotStarted` with the kernel's own words."""
+        async with self._turn:
+            await self._ensure()
+
+    async def execute(self, code: str, *, timeout: float) -> AsyncIterator[Output | Executed]:
+        """Run code; yield outputs as they come and one `Executed` last (see `protocols.Kernel`).
+
+        Status `died` also tells that the kernel was found dead before the code was run; code is never
+        run twice. A nonzero exit status of a shell command is told in a last stderr output.
+
+        Raises:
+            KernelNotStarted: it was not started before and cannot be.
+            KernelLost: it died and could not be started again, or died three times in a row.
+        """
+        job = _Job()
+        task = self._spawn(self._execute(job, code, timeout))
+        task.add_done_callback(lambda _: job.items.put_nowait(None))
+        try:
+            while (output := await job.items.get()) is not None:
+                yield output
+        finally:
+            job.ask_to_stop()  # cancelled or left by the caller; the next job waits for the end anyway
+            await asyncio.wait({task})
+        yield task.result()
+
+    async def bring(self, name: str, file: Path) -> None:
+        """Bind `name` to the pickle in `file`. Raises `TransferError`."""
+        if not name.isidentifier():
+            raise TransferError(f"{name!r} is not a name that a variable can have")
+        await self._in_turn(self._bring(name, Path(file)))
+
+    async def adopt(self, name: str, file: Path) -> str:
+        """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
+        return await self._in_turn(self._adopt(name, Path(file)))
+
+    async def close(self) -> None:
+        """End it and all that its code started in its process group."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        async with self._turn:
+            child, self._child = self._child, None
+            if child is not None:
+                await child.close(gentle=True)
+
+    # -- jobs, one at a time ----------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _in_turn(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Finish `work` even if the caller is cancelled: half a transfer would be in the next job's way."""
+        return await asyncio.shield(self._spawn(work))
+
+    async def _execute(self, job: _Job, code: str, timeout: float) -> Executed:
+        started = time.monotonic()
+        async with self._turn:
+            if job.stop.done():
+                return Executed(status="interrupted", seconds=0.0)
+            if self._child is not None and (how := await self._child.death()):
+                why = f"the kernel process {how} before this code, which was not run"
+                return await self._restarted("died", started, why)
+            child = await self._ensure()
+            outputs = Outputs(job.items.put_nowait, self._output_characters)
+            talk = child.channels.execute(code, silent=False, expression=_CHANGES, outputs=outputs)
+            try:
+                ending = await self._watch(child, talk, timeout, job.stop)
+                if ending == "died":
+                    await child.channels.silence(quiet=0.05, most=1.0)
+            finally:
+                child.channels.forget(talk)
+                talk.close()
+            if ending == "died":
+                return await self._restarted("died", started, f"the kernel process {await child.death()}")
+            if ending == "stuck":
+                why = "the code did not react to interrupts; its kernel was ended"
+                return await self._restarted("interrupted" if job.stop.done() else "timeout", started, why)
+            self._deaths = 0
+            executed = await self._conclude(child, talk, job, started, timed_out=ending == "timeout")
+            child.bound_log()
+            return executed
+
+    async def _watch(
+        self, child: Child, talk: Conversation, timeout: float, stop: asyncio.Future[None] | None
+    ) -> Literal["over", "timeout", "died", "stuck"]:
+        """Wait for the end of a request; interrupt it, harder and harder, at the deadline or on `stop`."""
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        act_at = begun + timeout
+        interrupts = 0
+        timed_out = False
+        while not talk.over.done():
+            waiting: set[asyncio.Future[None]] = {talk.over}
+            if stop is not None and not interrupts:
+                waiting.add(stop)
+            await asyncio.wait(
+                waiting, timeout=max(0.0, min(POLL, act_at - clock())), return_when=asyncio.FIRST_COMPLETED
+            )
+            if talk.over.done():
+                break
+            if await child.death():
+                return "died"
+            if talk.reply and clock() - talk.heard > IDLE_GRACE:
+                break
+            stopped = stop is not None and stop.done()
+            if clock() < act_at and not (stopped and not interrupts):
+                continue
+            timed_out = timed_out or not stopped
+            if interrupts == 2:
+                return "stuck"
+            await child.interrupt()
+            interrupts += 1
+            act_at = clock() + INTERRUPT_GRACE
+        return "timeout" if timed_out else "over"
+
+    async def _conclude(
+        self, child: Child, talk: Conversation, job: _Job, started: float, timed_out: bool
+    ) -> Executed:
+        """Say how an execution ended that the kernel survived."""
+        count = talk.reply.get("execution_count")
+        seconds = time.monotonic() - started
+        status: Literal["ok", "error", "timeout", "interrupted"] = "ok"
+        error, report = "", talk.expression("probe")
+        if talk.reply.get("status") != "ok":
+            name = str(talk.error.get("ename") or talk.reply.get("ename") or "Error")
+            value = str(talk.error.get("evalue", talk.reply.get("evalue", "")))
+            status = "interrupted" if name == "KeyboardInterrupt" else "error"
+            error = valid_text(f"{name}: {value}" if value else name)[:LONGEST_ERROR]
+            if name == "SystemExit":
+                error += " (the code asked to exit; the kernel still runs)"
+        if timed_out:
+            status = "timeout"
+        elif job.stop.done():
+            status = "interrupted"
+        if not report and not job.stop.done():
+            report = await self._look(child)
+        refusals = [self._confinement.explain_refusal(Path(path)) for path in report.get("refused", ())]
+        if status == "error" and any(refusals):
+            error += "; " + next(filter(None, refusals))
+        if status == "ok" and report.get("exit"):
+            job.items.put_nowait(
+                {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
+            )
+        changes, gone = self._learn(report)
+        return Executed(status, seconds, count, error, changes=changes, gone=gone)
+
+    async def _look(self, child: Child) -> dict[str, Any]:
+        talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)
+        await asyncio.wait({talk.over}, timeout=LOOK_SECONDS)
+        child.channels.forget(talk)
+        return talk.expression("probe")
+
+    def _learn(self, report: dict[str, Any]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
+        changes = tuple(Variable(*map(valid_text, entry)) for entry in report.get("changes", ()))
+        gone = tuple(map(str, report.get("gone", ())))
+        self._known.update((variable.name, variable) for variable in changes)
+        for name in gone:
+            self._known.pop(name, None)
+        return changes, gone
+
+    # -- the process ------------------------------------------------------------------------------------
+
+    async def _ensure(self) -> Child:
+        if self._child is None:
+            self._child = await self._launch()
+        return self._child
+
+    async def _launch(self) -> Child:
+        home = Path.home()
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        if not self._folder.is_dir():
+            raise KernelNotStarted(f"{self._folder} is not a folder that a kernel could work in")
+        held = confinement_for(self._confine, self._folder, self._scratch, self._allow_write, home)
+        environment = environment_for(held, os.environ, self._hidden_environment, self._scratch, home)
+        plan = Launch(self.python, self._folder, self._scratch, environment, held, self._startup_timeout)
+        child = await Child.start(plan)
+        if child.refused:
+            held = Confinement(active=False, words=f"none: the system refused it ({child.refused})")
+        self._confinement, self.confinement = held, held.words
+        return child
+
+    async def _restarted(
+        self, status: Literal["died", "timeout", "interrupted"], started: float, why: str
+    ) -> Executed:
+        """Replace the kernel by a new one and tell what is lost with it."""
+        seconds = time.monotonic() - started
+        lost = tuple(sorted(self._known))
+        self._known.clear()
+        child, self._child = self._child, None
+        if child is not None:
+            await child.close()
+        self.generation += 1
+        self._deaths += status == "died"
+        if self._deaths >= MOST_DEATHS:
+            raise KernelLost(f"the kernel died {self._deaths} times in a row, at last: {why}")
+        try:
+            self._child = await self._launch()
+        except KernelNotStarted as error:
+            raise KernelLost(f"{why}, and no new one could be started: {error}") from error
+        return Executed(status, seconds, error=why, state_lost=True, lost_names=lost)
+
+    # -- variables that travel --------------------------------------------------------------------------
+
+    async def _bring(self, name: str, file: Path) -> None:
+        async with self._turn:
+            # The file may lie where the kernel's code may not read.
+            place = self._place()
+            try:
+                await asyncio.to_thread(shutil.copyfile, file, place)
+                report = await self._transfer(name, _LOAD.format(name=name, path=str(place)))
+            except OSError as error:
+                raise TransferError(f"{name}: {file} cannot be read: {error.strerror}") from error
+            finally:
+                place.unlink(missing_ok=True)
+            self._learn({"changes": [report["variable"]]})
+
+    async def _adopt(self, name: str, file: Path) -> str:
+        async with self._turn:
+            place = self._place()
+            try:
+                report = await self._transfer(name, _DUMP.format(name=name, path=str(place)))
+                await asyncio.to_thread(shutil.move, place, file)
+            except OSError as error:
+                raise TransferError(f"{name}: {file} cannot be written: {error.strerror}") from error
+            finally:
+                place.unlink(missing_ok=True)
+            return str(report["summary"])
+
+    def _place(self) -> Path:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        return self._scratch / f"{uuid.uuid4().hex}.pickle"
+
+    async def _transfer(self, name: str, expression: str) -> dict[str, Any]:
+        try:
+            child = await self._ensure()
+        except KernelError as error:
+            raise TransferError(f"{name} cannot travel: {error}") from error
+        talk = child.channels.execute("", silent=True, expression=expression)
+        try:
+            ending = await self._watch(child, talk, TRANSFER_SECONDS, None)
+        finally:
+            child.channels.forget(talk)
+        if ending == "died":
+            raise TransferError(f"{name} cannot travel: the kernel process {await child.death()}")
+        report = talk.expression("probe")
+        if ending != "over" or not report:
+            raise TransferError(f"{name} cannot travel: it took longer than {TRANSFER_SECONDS:g} s")
+        if "problem" in report:
+            raise TransferError(f"{name} cannot travel: {report['problem']}")
+        return report
