@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,9 @@ def one(loop: str, steps: int, first_token_ms: float) -> dict[str, Any]:
         rows = [json.loads(line) for line in log.read_text().splitlines()]
     if f"is {steps} " not in done.stdout:
         raise SystemExit(f"{loop} did not reach {steps}:\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
-    gaps = [1000 * (after["time"] - before["time"]) for before, after in zip(rows, rows[1:], strict=False)]
+    gaps = [1000 * (after["time"] - before["time"]) for before, after in pairwise(rows)]
     fifth = max(1, len(gaps) // 5)
-    grown = [after["characters"] - before["characters"] for before, after in zip(rows, rows[1:], strict=False)]
+    grown = [after["characters"] - before["characters"] for before, after in pairwise(rows)]
     return {
         "ms": statistics.median(gaps),
         "first": statistics.median(gaps[:fifth]),
@@ -68,16 +69,15 @@ def main() -> None:
         for steps in given.steps:
             for loop in LOOPS:
                 found.setdefault((loop, steps), []).append(one(loop, steps, given.first_token_ms))
-    print(
-        "| loop | N | ms a step | x bare | first fifth | last fifth | new characters a step | first request | kept |"
-    )
+    print("| loop | N | ms a step | x bare | first fifth | last fifth | new characters | first request | kept |")
     print("|---" * 9 + "|")
     for (loop, steps), rows in found.items():
         mid = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
         bare = statistics.median(row["ms"] for row in found["bare", steps])
         print(
-            f"| {loop} | {steps} | {mid['ms']:.1f} | {mid['ms'] / bare:.2f} | {mid['first']:.1f} | {mid['last']:.1f} "
-            f"| {mid['new']:.0f} | {mid['fixed']:.0f} | {100 * mid['kept']:.1f} % |"
+            f"| {loop} | {steps} | {mid['ms']:.1f} | {mid['ms'] / bare:.2f} "
+            f"| {mid['first']:.1f} | {mid['last']:.1f} | {mid['new']:.0f} | {mid['fixed']:.0f} "
+            f"| {100 * mid['kept']:.1f} % |"
         )
 
 

@@ -11,7 +11,6 @@ import json
 import re
 import sys
 import time
-from os.path import commonprefix
 from typing import Any
 
 CODE = "x = x + 1; print(x)"
@@ -38,8 +37,8 @@ def reply(step: int, steps: int, last: str) -> bytes:
         arguments = json.dumps({"code": CODE if step else FIRST_CODE})
         call = {"index": 0, "id": f"call_{step}", "type": "function"}
         parts.append(sse({"tool_calls": [{**call, "function": {"name": "run_code", "arguments": ""}}]}))
-        for word in re.findall(r" ?\w+|\s+|[^\w\s]+", arguments):
-            parts.append(sse({"tool_calls": [{"index": 0, "function": {"arguments": word}}]}))
+        words = re.findall(r" ?\w+|\s+|[^\w\s]+", arguments)
+        parts += [sse({"tool_calls": [{"index": 0, "function": {"arguments": word}}]}) for word in words]
         parts.append(sse({}, "tool_calls"))
     else:
         value = (re.findall(r"\d+", last) or ["none"])[-1]
@@ -47,6 +46,15 @@ def reply(step: int, steps: int, last: str) -> bytes:
         parts.append(sse({}, "stop"))
     parts.append(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
     return b"".join(parts)
+
+
+def shared_prefix(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
 
 
 class Server:
@@ -90,7 +98,7 @@ class Server:
                     continue
                 request = json.loads(body)
                 text = json.dumps(request.get("tools")) + "".join(map(json.dumps, request["messages"]))
-                shared = len(commonprefix([before, text]))
+                shared = shared_prefix(before, text)
                 row = {"time": when, "characters": len(text), "shared": shared, "before": len(before)}
                 out.write(json.dumps(row) + "\n")
                 before = text
