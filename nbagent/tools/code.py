@@ -1,0 +1,108 @@
+"""The `run_code` tool: runs a cell in the agent's kernel."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nbagent.events import ActionStatus, Output, OutputAdded, Risk
+from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
+from nbagent.redaction import StreamRedactor
+from nbagent.tools.risk import Grader
+from nbagent.tools.shape import notice, tell
+from nbagent.tools.source import syntax_error, without_fences
+
+_STATUS: dict[str, ActionStatus] = {"died": "error"}
+
+
+class RunCodeArguments(BaseModel):
+    """What `run_code` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: str = Field(description="Python for one cell, as typed in a notebook; magics and ! work.")
+
+
+class RunCode:
+    """Runs Python in the kernel, whose variables stay from call to call.
+
+    `workspace` is the folder that the kernel works in: what stands there already is not overwritten unasked.
+    """
+
+    name = "run_code"
+    arguments: type[BaseModel] = RunCodeArguments
+    spec = ToolSpec(
+        name=name,
+        description=(
+            "Run Python in a Jupyter kernel; variables and imports stay between calls. Use it to look, compute and"
+            ' plot. Example: {"code": "df = pd.read_csv(\'a.csv\')\\ndf.head()"}. Shows prints, the last'
+            " line's value, errors and changed variables. Mistakes: no print and no last expression, so nothing"
+            " shows; printing whole tables; long code in one go."
+        ),
+        schema=RunCodeArguments.model_json_schema(),
+    )
+
+    def __init__(self, workspace: Path):
+        self._workspace = workspace
+        self._grader = Grader(exists=self._exists)
+
+    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+        """Grade the code from its syntax tree and shell words."""
+        code = without_fences(arguments["code"])
+        if syntax_error(code):
+            return "read", "does not parse, so it is answered without being run"
+        return self._grader.grade(code)
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run the code; what does not parse is answered before it reaches the kernel."""
+        code = without_fences(arguments["code"])
+        if not code.strip():
+            return ToolResult("invalid", "", "no code", notice="There is no code in `code`. Send the code to run.")
+        if fault := syntax_error(code):
+            line = fault.partition("\n")[0]
+            return ToolResult("invalid", "", line, notice=f"Not run, the code does not parse.\n{fault}")
+        new_files = [path for path in self._grader.written(code) if not self._exists(path)]
+        outputs, executed = await _execute(code, context)
+        self._grader.made.update(path for path in new_files if self._exists(path))
+        return ToolResult(
+            _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
+            tell(outputs, executed),
+            summary=executed.error.partition("\n")[0],
+            execution_count=executed.execution_count,
+            notice=notice(outputs, executed),
+        )
+
+    def _exists(self, path: str) -> bool:
+        return (self._workspace / path).exists()
+
+
+async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed]:
+    """Run it; emit each output, masked, as it comes."""
+    outputs: list[Output] = []
+    streams: dict[str, StreamRedactor] = {}
+
+    def add(output: Output) -> None:
+        outputs.append(output)
+        context.emit(OutputAdded(output=output))
+
+    def flush() -> None:
+        for name, stream in streams.items():
+            if rest := stream.flush():
+                add({"output_type": "stream", "name": name, "text": rest})
+
+    async with aclosing(cast("Any", context.kernel.execute(code, timeout=context.cell_timeout))) as results:
+        async for item in results:
+            if isinstance(item, Executed):
+                flush()
+                return outputs, item
+            if item.get("output_type") == "stream":
+                stream = streams.setdefault(item["name"], context.redactor.stream())
+                if text := stream.feed(item["text"]):
+                    add({**item, "text": text})
+            else:
+                flush()
+                add(context.redactor.value(item))
+    raise AssertionError("a kernel ends each execution with Executed")

@@ -1,0 +1,177 @@
+"""Turns a cell's outputs into the few words that a model needs of them. Numbers stay as they were printed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nbagent.events import Output
+from nbagent.protocols import Executed, Variable
+from nbagent.tools.terminal import plain
+from nbagent.tools.trace import shorten
+
+#: More changed variables than this are counted only; a longer summary is cut.
+MOST_VARIABLES = 12
+LONGEST_SUMMARY = 60
+
+_WARNING = re.compile(r"^(?:.*?:\d+: )?(\w*Warning: .*)(?:\n[ \t]+.*)?$", re.MULTILINE)
+_DIMENSIONS = re.compile(r"\[(\d+) rows x (\d+) columns\]\s*\Z")
+_HTML_DIMENSIONS = re.compile(r"<p>(\d+) rows . (\d+) columns</p>")
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def tell(outputs: Sequence[Output], executed: Executed) -> str:
+    """Give the data of one execution: outputs in order, and the variables that changed."""
+    parts = [_one(output, executed) for output in merged(outputs)]
+    parts += [variables_line(executed.changes, executed.gone)]
+    return "\n".join(part for part in parts if part.strip())
+
+
+def notice(outputs: Sequence[Output], executed: Executed) -> str:
+    """Give what must be told first and whole: a time limit, an interrupt, a death, lost variables, an exit."""
+    words = []
+    if executed.status == "timeout":
+        words.append(f"Stopped after {executed.seconds:.0f} s: the time limit of one action.")
+    elif executed.status == "interrupted":
+        words.append("The code was interrupted.")
+    elif executed.status == "died":
+        words.append(f"The kernel died: {executed.error or 'it ended by itself'}.".replace("..", "."))
+    words += [
+        f"The code asked to exit with {output.get('evalue') or 0}; the kernel is still up."
+        for output in outputs
+        if output.get("output_type") == "error" and output.get("ename") == "SystemExit"
+    ]
+    if executed.state_lost:
+        names = ", ".join(executed.lost_names) or "all of them"
+        words.append(f"A new kernel was started, earlier variables are gone: {names}.")
+    elif executed.status in ("timeout", "interrupted"):
+        words.append("The kernel and its variables are still there.")
+    return " ".join(words)
+
+
+def merged(outputs: Iterable[Output]) -> list[Output]:
+    """Join neighbouring stream outputs of one name."""
+    joined: list[Output] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output.get("output_type") == last.get("output_type") == "stream" and output["name"] == last["name"]:
+            joined[-1] = {**last, "text": _text(last["text"]) + _text(output["text"])}
+        else:
+            joined.append(output)
+    return joined
+
+
+def variables_line(changes: Sequence[Variable], gone: Sequence[str]) -> str:
+    """Say what changed among the variables, in one line."""
+    told = [" ".join(filter(None, (v.name, v.type, _short(v.summary)))) for v in changes[:MOST_VARIABLES]]
+    if len(changes) > MOST_VARIABLES:
+        told.append(f"and {len(changes) - MOST_VARIABLES} more")
+    line = f"Variables: {'; '.join(told)}" if told else ""
+    if gone:
+        deleted = f"Deleted: {', '.join(gone[:MOST_VARIABLES])}"
+        if len(gone) > MOST_VARIABLES:
+            deleted += f" and {len(gone) - MOST_VARIABLES} more"
+        line = f"{line}\n{deleted}" if line else deleted
+    return line
+
+
+def cut(text: str, limit: int) -> str:
+    """Keep head and tail of a text that is over `limit` characters, and count what is left out."""
+    if len(text) <= limit:
+        return text
+    room = max(0, limit - 60)  # for the line that counts
+    head, tail = room * 3 // 5, room - room * 3 // 5
+    start = _line_end(text, head)
+    end = _line_start(text, len(text) - tail)
+    left_out = text[start:end]
+    return (
+        f"{text[:start]}\n[… {len(left_out)} characters, {left_out.count(chr(10))} lines left out …]\n{text[end:]}"
+    )
+
+
+def fence(data: str, nonce: str) -> str:
+    """Mark data off from our own words. The nonce cannot stand in the data, so that it cannot end the block."""
+    return f"<output {nonce}>\n{data.replace(nonce, '…')}\n</output {nonce}>"
+
+
+def _one(output: Output, executed: Executed) -> str:
+    kind = output.get("output_type")
+    if kind == "stream":
+        text = plain(_text(output.get("text", ""))).rstrip("\n")
+        return text if output.get("name") != "stderr" else _stderr(text)
+    if kind == "error":
+        return "" if output.get("ename") == "SystemExit" else shorten(output)
+    return _display(output.get("data") or {})
+
+
+def _stderr(text: str) -> str:
+    """Label what is no failure as such; Python's own warnings lose the path and the repeated source line."""
+    text = "\n".join(line for line in text.split("\n") if "To exit: use 'exit', 'quit'" not in line)
+    text = re.sub(r"^  warn\(\"To exit: .*$\n?", "", text, flags=re.MULTILINE)
+    text, warned = _WARNING.subn(r"[warning, no failure] \1", text)
+    if not text.strip():
+        return ""
+    return text.strip("\n") if warned else f"[stderr] {text.strip(chr(10))}"
+
+
+def _display(data: dict[str, Any]) -> str:
+    for mime in ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"):
+        if mime in data:
+            return f"[figure: {_size(mime, data[mime])}{mime.partition('/')[2].partition('+')[0]}]"
+    words, html = plain(_text(data.get("text/plain", ""))), _text(data.get("text/html", ""))
+    if words and not (words.startswith("<IPython.core.display.") and len(data) > 1):
+        return words + _table_is_cut(words, html)
+    for mime in ("text/markdown", "text/latex"):
+        if mime in data:
+            return plain(_text(data[mime]))
+    if html:
+        return plain(re.sub(r"\s*\n\s*", "\n", _TAGS.sub(" ", html))).strip()
+    if "application/json" in data:
+        return str(data["application/json"])
+    return words or f"[output: {', '.join(data)}]"
+
+
+def _table_is_cut(words: str, html: str) -> str:
+    """A pandas table may be shortened: say so, or the model takes what is hidden for absent."""
+    if found := _DIMENSIONS.search(words):
+        return "\n(the view is cut: not all rows and columns are shown)" if "..." in words else ""
+    if found := _HTML_DIMENSIONS.search(html):
+        return f"\n[{found[1]} rows x {found[2]} columns] (the view is cut)"
+    return ""
+
+
+def _size(mime: str, image: Any) -> str:
+    """Read width and height from a PNG's header; "" for others."""
+    if mime != "image/png":
+        return ""
+    try:
+        header = base64.b64decode(_text(image)[:64].replace("\n", "")[:32])
+        width, height = struct.unpack(">II", header[16:24])
+    except (binascii.Error, struct.error):
+        return ""
+    return f"{width}x{height} "
+
+
+def _text(value: Any) -> str:
+    """nbformat allows a list of lines where it allows a string."""
+    return "".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _short(summary: str) -> str:
+    line = " ".join(summary.split())
+    return line if len(line) <= LONGEST_SUMMARY else f"{line[: LONGEST_SUMMARY - 1]}…"
+
+
+def _line_end(text: str, position: int) -> int:
+    """Give the last line end before `position`, if it is near; no number is cut in two where that can be."""
+    near = text.rfind("\n", position - position // 4, position)
+    return near if near > 0 else position
+
+
+def _line_start(text: str, position: int) -> int:
+    near = text.find("\n", position, position + (len(text) - position) // 4)
+    return near + 1 if near >= 0 else position

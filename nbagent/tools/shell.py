@@ -1,0 +1,294 @@
+"""Grades shell commands by their words. It catches what careless code does; it is no sandbox."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Callable, Iterator
+
+from nbagent.tools.findings import Files, Finding, normal, outside
+from nbagent.tools.findings import words as word_set
+
+READS = word_set(
+    "[ arch awk basename cat cd cmp column comm cut date df diff dirname du echo env-list egrep exit "
+    "expr false fgrep file find fold free grep groups head hexdump hostname id jq less ll ls lscpu "
+    "lsblk man md5sum more nl nproc nvidia-smi od paste popd printenv printf ps pushd pwd readlink "
+    "realpath rev seq set sha1sum sha256sum sleep sort stat strings tac tail test tr tree true tty "
+    "type uname uniq uptime wc whereis which who whoami yes"
+)
+NETWORK = word_set(
+    "aria2c aws az curl dig ftp gcloud gh git-lfs gsutil http https huggingface-cli lynx nc ncat "
+    "nmap nslookup ping rsync scp sftp ssh telnet traceroute wget"
+)
+INSTALLERS = word_set(
+    "apk apt apt-get brew bun cargo choco conda dnf easy_install gem go mamba micromamba npm npx "
+    "pacman pip pip3 pipx pnpm poetry snap uv uvx yarn yum"
+)
+DESTROYS = word_set(
+    "chgrp chown crontab dd diskutil fdisk format halt kill killall launchctl mkfs mount parted "
+    "pkill poweroff reboot shred shutdown srm systemctl truncate umount userdel wipefs"
+)
+SUPERUSER = frozenset({"sudo", "su", "doas", "pkexec", "runas"})
+SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish"})
+INTERPRETERS = SHELLS | {"python", "python3", "perl", "ruby", "node", "php", "pwsh", "powershell"}
+DOWNLOADS = frozenset({"curl", "wget", "http", "https", "aria2c", "fetch"})
+WRAPPERS = word_set("builtin command env exec nice nohup setsid stdbuf time timeout")
+KEYWORDS = word_set("if then else elif do while until ! { } fi done esac")
+
+_SUBSTITUTION = re.compile(r"[$<>]\(([^()]*)\)|`([^`]*)`")
+_DROPS = re.compile(
+    r"\b(drop\s+(table|database|schema|view|index)|truncate\s+table|delete\s+from)\b", re.IGNORECASE
+)
+_CHANGES = re.compile(r"\b(insert\s+into|update\s+\w+\s+set|alter\s+table|replace\s+into)\b", re.IGNORECASE)
+_SEPARATORS = word_set("; & && || ( ) ;; | |&")
+
+#: Grades Python code: given by the caller, as `python -c` leads back to it.
+GradePython = Callable[[str], list[Finding]]
+
+
+def grade_shell(text: str, files: Files, python: GradePython) -> list[Finding]:
+    """Give what a shell text does."""
+    findings: list[Finding] = []
+    for inner in _SUBSTITUTION.finditer(text):
+        findings += grade_shell(inner[1] or inner[2] or "", files, python)
+        if _fetches(inner[1] or inner[2] or "") and re.match(r"\s*(?:eval|\.|source|\S*sh|\S*python3?)\b", text):
+            findings.append(Finding("destructive", "runs what it downloads", refused=True))
+    for line in text.replace("\\\n", " ").splitlines():
+        try:
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.wordchars += "@%+:,^!{}[]$`#\\"
+            words = list(lexer)
+        except ValueError:
+            findings.append(Finding("destructive", f"a shell line that does not parse: {line.strip()[:60]}"))
+            continue
+        findings += _line(words, files, python)
+    return findings
+
+
+def grade_words(words: list[str], files: Files, python: GradePython) -> list[Finding]:
+    """Give what one command, as a list of words, does."""
+    words = [word for word in words if word]
+    while words and (words[0] in KEYWORDS or re.match(r"\w+\+?=", words[0])):
+        words = words[1:]
+    if not words:
+        return []
+    command, rest = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe"), words[1:]
+    flags, plain = [w for w in rest if w.startswith("-")], [w for w in rest if not w.startswith("-")]
+    if command in SUPERUSER:
+        return [Finding("destructive", f"{command} asks for the superuser's rights", refused=True)]
+    if command in WRAPPERS:
+        inner = rest
+        while inner and (inner[0].startswith("-") or re.fullmatch(r"[\d.]+[smhd]?|\w+=.*", inner[0])):
+            inner = inner[1:]
+        return grade_words(inner, files, python)
+    if re.search(r"[$`{]", command):
+        return [Finding("destructive", "runs a command that the code works out")]
+    if command in _SPECIAL:
+        return _SPECIAL[command](plain, flags, files)
+    if command in SHELLS or command in ("eval", "xargs", "parallel", "watch") or command.startswith("python"):
+        return _runs_another(command, rest, files, python)
+    if command in READS:
+        return _reads(command, rest, files, python)
+    return [_known(command, rest)]
+
+
+def grade_sql(text: str) -> list[Finding]:
+    """Give what SQL does to data that is there."""
+    if found := _DROPS.search(text):
+        return [Finding("destructive", f"SQL {' '.join(found[0].split())}")]
+    if found := _CHANGES.search(text):
+        return [Finding("overwrite", f"SQL {' '.join(found[0].split())}")]
+    return []
+
+
+def _line(words: list[str], files: Files, python: GradePython) -> list[Finding]:
+    findings: list[Finding] = []
+    fetched = False  # whether a download stands earlier in this pipe
+    for command, piped in _commands(words):
+        words_only, targets = _without_redirections(command)
+        findings += [files.write(target) for target in targets]
+        findings += grade_words(words_only, files, python)
+        name = words_only[0].rpartition("/")[2] if words_only else ""
+        if piped and fetched and name in INTERPRETERS and _reads_program(words_only[1:]):
+            findings.append(Finding("destructive", "runs what it downloads", refused=True))
+        elif piped and name in SHELLS and _reads_program(words_only[1:]):
+            findings.append(Finding("destructive", "runs what is piped into a shell"))
+        fetched = (piped and fetched) or name in DOWNLOADS
+    return findings
+
+
+def _commands(words: list[str]) -> Iterator[tuple[list[str], bool]]:
+    """Split at `;`, `&&`, `|`; say of each command whether it reads a pipe."""
+    command: list[str] = []
+    piped = False
+    for word in words:
+        if word in _SEPARATORS or set(word) <= set(";&|()"):
+            if command:
+                yield command, piped
+            command, piped = [], word in ("|", "|&")
+        else:
+            command.append(word)
+    if command:
+        yield command, piped
+
+
+def _without_redirections(words: list[str]) -> tuple[list[str], list[str]]:
+    kept: list[str] = []
+    targets: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word in (">", ">>", ">|", "&>", "&>>", ">&"):
+            target = next(rest, "")
+            if kept and re.fullmatch(r"[12]", kept[-1]):
+                kept.pop()
+            if not re.fullmatch(r"\d|-", target):
+                targets.append(target)
+        elif word in ("<", "<<", "<<<"):
+            next(rest, "")
+        else:
+            kept.append(word)
+    return kept, targets
+
+
+def _reads_program(arguments: list[str]) -> bool:
+    """Say whether an interpreter called so takes its program from what is piped in."""
+    return all(word in ("-", "-s", "-x", "-e", "-u", "--") for word in arguments) or "-s" in arguments
+
+
+def _fetches(text: str) -> bool:
+    return bool(re.match(r"\s*(?:\S*/)?(?:curl|wget|fetch|aria2c)\b", text))
+
+
+def _runs_another(command: str, rest: list[str], files: Files, python: GradePython) -> list[Finding]:
+    if command in ("eval", "watch"):
+        return grade_shell(" ".join(rest), files, python)
+    if command in ("xargs", "parallel"):
+        inner = [word for word in rest if not word.startswith("-")]
+        return grade_words([*inner, "$"], files, python) if inner else []
+    for flag, code in itertools.pairwise(rest):
+        if flag.startswith("-") and not flag.startswith("--") and flag.endswith("c"):
+            return grade_shell(code, files, python) if command in SHELLS else python(code)
+    if command.startswith("python"):
+        if rest[:1] == ["-m"] and rest[1:2] in (["pip"], ["ensurepip"]):
+            return [_known("pip", rest[2:])]
+        if not rest or set(rest) <= {"--version", "-V", "-h", "--help"}:
+            return []
+    return [Finding("overwrite", f"runs {' '.join([command, *rest])[:60]}")] if rest else []
+
+
+def _reads(command: str, rest: list[str], files: Files, python: GradePython) -> list[Finding]:
+    if command == "cd":
+        files.moved = True
+    if command == "find":
+        if "-delete" in rest:
+            return [Finding("destructive", "find -delete")]
+        for flag in ("-exec", "-execdir", "-ok"):
+            if flag in rest:
+                inner = [w for w in rest[rest.index(flag) + 1 :] if w not in ("+", ";")]
+                return grade_words(["$" if w == "{}" else w for w in inner], files, python)
+    if command == "sort" and "-o" in rest:
+        return [files.write("".join(rest[rest.index("-o") + 1 : rest.index("-o") + 2]) or None)]
+    return []
+
+
+def _known(command: str, rest: list[str]) -> Finding:
+    action = next((word for word in rest if not word.startswith("-")), "")
+    said = f"{command} {action}".strip()
+    if command in INSTALLERS:
+        if (
+            action in ("list", "show", "freeze", "check", "config", "info", "env", "version", "")
+            or "--version" in rest
+        ):
+            return Finding("read", f"{said} only tells")
+        return Finding("network", said)
+    if command in NETWORK:
+        return Finding("network", said)
+    if command in DESTROYS or command.startswith("mkfs"):
+        return Finding("destructive", said)
+    if command in ("psql", "mysql", "sqlite3", "duckdb", "mongosh", "redis-cli"):
+        return next(iter(grade_sql(" ".join(rest))), Finding("overwrite", f"{command} on a database"))
+    return Finding("overwrite", f"runs {said}")
+
+
+# -- commands that are graded by their paths ------------------------------------------------------------
+
+
+def _rm(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    return [files.delete(path) for path in plain] or [Finding("read", "removes nothing")]
+
+
+def _cp(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    return [files.write(plain[-1])] if len(plain) > 1 else []
+
+
+def _mv(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    taken = [files.delete(path) for path in plain[:-1]]
+    return [*taken, *_cp(plain, flags, files)]
+
+
+def _makes(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    """A folder or time stamp: what stands there stays."""
+    paths = [normal(path) for path in plain]
+    far = [path for path in paths if outside(path) or files.moved]
+    return [Finding("overwrite", f"writes outside the workspace: {path}") for path in far] or [
+        Finding("write", f"makes {path}", written=path) for path in paths
+    ]
+
+
+def _tee(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    return [files.write(path) for path in plain]
+
+
+def _sed(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    if any(flag.startswith(("-i", "--in-place")) for flag in flags):
+        return [Finding("overwrite", f"changes {path}") for path in plain[1:]] or [Finding("overwrite", "sed -i")]
+    return []
+
+
+def _chmod(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    far = any(outside(normal(path)) for path in plain[1:])
+    return [Finding("destructive" if far or "-R" in flags else "overwrite", f"chmod {' '.join(plain)[:60]}")]
+
+
+def _git(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    action, rest = (plain[0] if plain else ""), plain[1:]
+    said = " ".join(["git", *plain[:1], *flags])[:60]
+    if action in (
+        "",
+        "status",
+        "log",
+        "diff",
+        "show",
+        "blame",
+        "describe",
+        "rev-parse",
+        "ls-files",
+        "grep",
+        "help",
+    ):
+        return []
+    destroys = (
+        (action == "reset" and "--hard" in flags)
+        or (action == "push" and any(f.startswith(("--force", "-f", "--delete", "--mirror")) for f in flags))
+        or (action == "branch" and "-D" in flags)
+        or (
+            action in ("checkout", "restore")
+            and ("--" in flags or "." in rest or "-f" in flags or action == "restore")
+        )
+        or (action == "stash" and rest[:1] in (["drop"], ["clear"]))
+        or action in ("clean", "filter-branch", "filter-repo", "gc", "prune", "reflog", "update-ref")
+    )
+    if destroys:
+        return [Finding("destructive", said)]
+    if action in ("clone", "fetch", "pull", "push", "ls-remote", "submodule", "lfs"):
+        return [Finding("network", said)]
+    reads = action in ("branch", "tag", "remote", "stash", "config") and not rest and "-d" not in flags
+    return [] if reads else [Finding("write" if action in ("init", "add", "commit") else "overwrite", said)]
+
+
+_SPECIAL: dict[str, Callable[[list[str], list[str], Files], list[Finding]]] = {
+    "rm": _rm, "rmdir": _rm, "unlink": _rm, "del": _rm, "erase": _rm,
+    "cp": _cp, "ln": _cp, "install": _cp, "mv": _mv,
+    "mkdir": _makes, "touch": _makes, "tee": _tee, "sed": _sed, "chmod": _chmod, "git": _git,
+}  # fmt: skip

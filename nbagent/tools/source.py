@@ -1,0 +1,58 @@
+"""Reads a cell's source: fences off, magics turned into Python, and its syntax error in words."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+from nbagent.tools.findings import words
+
+#: Words that IPython runs as a magic or a shell alias when they open a one-line cell without `%`.
+AUTOMAGIC = words("cat cd conda cp ldir less lf lk ll ls lx mamba man mkdir more mv pip rm rmdir uv")
+
+_FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n(.*?)\n?[ \t]*\1\s*\Z", re.DOTALL)
+_FIRST_WORD = re.compile(r"([A-Za-z]\w*)(?:\s+(?![=\-+*/|&^%<>!@]?=)\S.*)?\Z")
+
+
+def without_fences(code: str) -> str:
+    """Take away one pair of Markdown fences around the whole code."""
+    fenced = _FENCE.match(code)
+    return fenced[2] if fenced else code
+
+
+def to_python(code: str) -> str:
+    """Turn IPython's magics and shell escapes into the calls that they stand for.
+
+    Raises:
+        SyntaxError: IPython cannot take the text apart.
+    """
+    line = code.strip()
+    word = _FIRST_WORD.match(line)
+    if word and word[1] in AUTOMAGIC and "\n" not in line:
+        code = f"%{line}"
+    return str(TransformerManager().transform_cell(code))
+
+
+def parse(code: str) -> ast.Module:
+    """Parse a cell as IPython would. Raises `SyntaxError`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(to_python(code))
+            compile(tree, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting
+            raise SyntaxError(str(error) or "nested too deeply") from error
+    return tree
+
+
+def syntax_error(code: str) -> str:
+    """Give the syntax error with its line, or "" where the code parses."""
+    try:
+        parse(code)
+    except SyntaxError as error:
+        where = f"\n  line {error.lineno}: {(error.text or '').strip()}" if error.lineno else ""
+        return f"{type(error).__name__}: {error.msg}{where}"
+    return ""

@@ -1,0 +1,68 @@
+"""The `bring_variable` tool: copies one of the user's variables into the agent's kernel."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nbagent.errors import TransferError
+from nbagent.events import Risk, Shared
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+
+
+class BringVariableArguments(BaseModel):
+    """What `bring_variable` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="Name of one of the user's variables.")
+
+
+class BringVariable:
+    """Copies a variable by value: the user's own stays as it is. Offer it only where there is a host."""
+
+    name = "bring_variable"
+    arguments: type[BaseModel] = BringVariableArguments
+    spec = ToolSpec(
+        name=name,
+        description=(
+            "Copy a variable of the user's into your kernel under the same name. Use it before run_code when the"
+            ' task is about data they loaded. Example: {"name": "df"}. It is a copy: changing it does not'
+            " change the user's. Mistakes: bringing what you made yourself; giving an expression such as df.head()"
+            " and no name."
+        ),
+        schema=BringVariableArguments.model_json_schema(),
+    )
+
+    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+        """A copy changes nothing of the user's."""
+        return "read", "copies a variable"
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Pickle it in the user's process, load it in the agent's."""
+        name, host = str(arguments["name"]).strip(), context.host
+        if host is None:
+            return ToolResult("invalid", "", notice="There is no user's kernel here to bring a variable from.")
+        known = [variable.name for variable in await host.call(host.variables)]
+        if name not in known:
+            return _unknown(name, known)
+        folder = context.session_folder / "shared"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name}.pkl"
+        try:
+            summary = await host.call(lambda: host.dump(name, file))
+            await context.kernel.bring(name, file)
+        except TransferError as error:
+            return ToolResult("error", "", str(error), notice=f"{name} could not be brought: {error}")
+        context.emit(Shared(name=name, summary=summary, file=str(file)))
+        return ToolResult(
+            "ok", f"{name} {summary}".strip(), f"brought {name}", notice=f"{name} is in your kernel now:"
+        )
+
+
+def _unknown(name: str, known: list[str]) -> ToolResult:
+    nearest = difflib.get_close_matches(name, known, n=3) or known[:12]
+    hint = f" Nearest: {', '.join(nearest)}." if nearest else " The user has no variables."
+    return ToolResult("invalid", "", f"no variable {name}", notice=f"The user has no variable {name!r}.{hint}")
