@@ -94,8 +94,12 @@ def cut(text: str, limit: int) -> str:
 
 
 def fence(data: str, nonce: str) -> str:
-    """Mark data off from our own words. The nonce cannot stand in the data, so that it cannot end the block."""
-    return f"<output {nonce}>\n{data.replace(nonce, '…')}\n</output {nonce}>"
+    """Mark data off from our own words. No mark with the nonce can stand in the data, so it cannot end the block.
+
+    Elsewhere the nonce may stand: it could be a part of a number.
+    """
+    data = re.sub(rf"(<\s*/?\s*output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", r"\1…", data, flags=re.IGNORECASE)
+    return f"<output {nonce}>\n{data}\n</output {nonce}>"
 
 
 def _one(output: Output, executed: Executed) -> str:
