@@ -1,0 +1,69 @@
+"""Prose, then one block fenced as python: the block is the action, a reply without one is the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, Literal
+
+from nbagent.models.assembler import CUT, made_up_id
+from nbagent.models.dialects.common import object_of, one_user_message, said
+from nbagent.models.dialects.fences import FenceReader
+from nbagent.protocols import Action, Attempt, Finish, Malformed, Observation, Raw, ReplyPart, Text, ToolSpec
+
+UNDECIDED = (
+    "A fence before your ```python block was never closed, so it is not clear what to run, and nothing was "
+    "run. Send one ```python block, and close every other fence."
+)
+
+
+class FencedDialect:
+    """Actions are python blocks (`run_code` only)."""
+
+    name: Literal["tools", "json", "fenced"] = "fenced"
+
+    def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        """Give nothing: a stop word could be part of somebody's program."""
+        return {}
+
+    async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
+        """Show prose and code as they arrive; give the action and the reply up to its end."""
+        reader = FenceReader()
+        async for part in parts:
+            if isinstance(part, Text):
+                for shown in reader.feed(part.text):
+                    yield shown
+                continue
+            if isinstance(part, Attempt):
+                reader = FenceReader()
+            elif isinstance(part, Finish):
+                for last in reader.finish():
+                    yield last
+                for decided in _decide(reader, cut=part.reason == "length"):
+                    yield decided
+                if reader.raw:
+                    yield Raw(reader.raw)
+            yield part
+
+    def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
+        """Give the reply as it was, or prose and block that say the same."""
+        if raw or not actions:
+            return said(raw or thought)
+        code = object_of(actions[0].arguments).get("code", "")
+        fence = "````" if "```" in code else "```"
+        return said(f"{thought}\n{fence}python\n{code}\n{fence}".lstrip())
+
+    def observations(self, observations: Sequence[Observation]) -> list[dict[str, Any]]:
+        """Give one user message."""
+        return one_user_message(observations)
+
+
+def _decide(reader: FenceReader, *, cut: bool) -> list[ReplyPart]:
+    if reader.undecided:
+        return [Malformed(UNDECIDED)]
+    if cut and reader.in_block:
+        return [Malformed(CUT)]
+    code = reader.code
+    if code is None:
+        return []
+    return [Action(made_up_id(), "run_code", json.dumps({"code": code}, ensure_ascii=False))]

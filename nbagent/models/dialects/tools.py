@@ -1,0 +1,61 @@
+"""Native tool calls: the assembler has done the reading, so parts pass as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, Literal
+
+from nbagent.models.dialects.common import object_of, said
+from nbagent.protocols import Action, Observation, ReplyPart, ToolSpec
+
+
+class ToolsDialect:
+    """Actions are the API's own tool calls; text without a call is the answer."""
+
+    name: Literal["tools", "json", "fenced"] = "tools"
+
+    def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        """Give the `tools` field, in the order of `tools`."""
+        if not tools:
+            return {}
+        return {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in tools
+            ]
+        }
+
+    async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
+        """Pass the parts on."""
+        async for part in parts:
+            yield part
+
+    def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
+        """Give the message of a reply. Arguments that are no JSON object become `{}`: servers parse them."""
+        if not actions:
+            return said(thought)
+        calls = [
+            {
+                "id": action.call_id,
+                "type": "function",
+                "function": {"name": action.tool, "arguments": _sendable(action.arguments)},
+            }
+            for action in actions
+        ]
+        return {"role": "assistant", "content": thought if thought.strip() else None, "tool_calls": calls}
+
+    def observations(self, observations: Sequence[Observation]) -> list[dict[str, Any]]:
+        """Give one tool message for each call."""
+        return [
+            {"role": "tool", "tool_call_id": observation.call_id, "content": observation.text}
+            for observation in observations
+        ]
+
+
+def _sendable(arguments: str) -> str:
+    value = object_of(arguments)
+    return arguments if value else json.dumps(value)

@@ -1,0 +1,307 @@
+"""Any OpenAI-compatible server as a `Model`: chat completions, streamed.
+
+The request's bytes are sent as they are, and the stream is read as plain JSON: the SDK's walk over the
+messages and its object for every chunk would cost more than the rest of a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from nbagent.errors import ModelError, ModelRefused, ModelUnreachable
+from nbagent.models.address import goes_direct, host_of, normalise, proxy_variable
+from nbagent.models.assembler import Assembler
+from nbagent.models.failures import Retries, Server, Trouble, translated
+from nbagent.models.reading import ReplyReader
+from nbagent.protocols import ReplyPart, Request
+
+if TYPE_CHECKING:
+    import openai
+
+CONNECT_SECONDS = 10.0
+MODELS_SECONDS = 10.0
+#: Seconds to wait for the usage and the end mark once the server said why it stopped.
+CLOSING_SECONDS = 5.0
+#: Seconds to read on after the end mark, so that the connection can be used again.
+DRAIN_SECONDS = 0.1
+IDS_LISTED = 10
+
+
+class OpenAIChat:
+    """A model behind an OpenAI-compatible server.
+
+    Time limits are in seconds: `first_token_timeout` from sending to the first token, `stream_timeout`
+    between two tokens, `max_retry_seconds` for all waits of one request together. An empty key means that
+    none is sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        api_key: str = "",
+        *,
+        first_token_timeout: float,
+        stream_timeout: float,
+        max_retry_seconds: float,
+        label: str = "",
+        host: str = "",
+    ) -> None:
+        self.name = name
+        self.label = label
+        self._base = normalise(base_url)
+        self.host = host or host_of(self._base)
+        self._key = api_key.strip()
+        self._first_token_timeout = first_token_timeout
+        self._stream_timeout = stream_timeout
+        self._max_retry_seconds = max_retry_seconds
+        self._client: openai.AsyncOpenAI | None = None
+        self._reached = False  #: it answered before, so that a failed connection is worth another attempt
+
+    def __repr__(self) -> str:
+        return f"OpenAIChat({self.name!r}, {self._base!r})"
+
+    async def warm_up(self) -> None:
+        """Load the SDK and make the client, so that the first request need not; never fails."""
+        with suppress(ModelError):
+            await self._connected()
+
+    async def stream(self, request: Request) -> AsyncGenerator[ReplyPart, None]:
+        """Send one request and yield its reply's parts; `Attempt` voids the parts before it.
+
+        A stream that ends cleanly but without finish reason and end mark is taken for whole where all its
+        calls are, and there is a call or some text; else it is sent again.
+
+        Raises:
+            ModelUnreachable: nothing answers, or the proxy settings cannot be used.
+            ModelRefused: the server will not serve this request.
+            ModelBusy: it asked us to wait longer or more often than the limits allow.
+            ModelStalled: no token came within the limits, twice.
+            ReplyBroken: the reply broke off again and again, or was no OpenAI-compatible answer.
+        """
+        retries = Retries(self._max_retry_seconds)
+        while True:
+            try:
+                async with aclosing(self._attempt(request.body)) as parts:
+                    async for part in parts:
+                        yield part
+                return
+            except Trouble as trouble:
+                if trouble.kind == "unreachable" and not self._reached:
+                    raise trouble.error from trouble
+                attempt = retries.after(trouble)
+            yield attempt
+            await asyncio.sleep(attempt.wait)
+
+    async def models(self) -> list[str]:
+        """List the names of the server's models. Raises `ModelError`."""
+        client = await self._connected()
+        clock = _Clock(MODELS_SECONDS, "first")
+
+        async def get(server: Server) -> Any:
+            options: openai.RequestOptions = {"headers": self._headers(), "timeout": None}
+            return await clock.wait(client.get(server.url, cast_to=object, options=options), server)
+
+        try:
+            listing = await self._at_base("/models", get)
+        except Trouble as trouble:
+            raise trouble.error from trouble
+        rows = listing.get("data") or listing.get("models") if isinstance(listing, dict) else listing
+        if not isinstance(rows, list):
+            raise self._server("/models").not_openai(str(listing))
+        names = [row.get("id") or row.get("name") if isinstance(row, dict) else row for row in rows]
+        return [name for name in names if isinstance(name, str)]
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # -- one attempt --
+
+    async def _attempt(self, body: bytes) -> AsyncGenerator[ReplyPart, None]:
+        clock = _Clock(self._first_token_timeout, "first")
+        assembler = Assembler(len(body))
+        response = await self._open(body, clock)
+        server = self._server("/chat/completions")
+        reader = ReplyReader(server)
+        received = response.aiter_bytes()
+        try:
+            while not reader.done:
+                try:
+                    with translated(server):
+                        data = await clock.wait(anext(received, None), server)
+                    chunks = reader.finish() if data is None else reader.feed(data)
+                except Trouble:
+                    if assembler.finished:
+                        break  # the reply itself is whole
+                    raise
+                before = assembler.received
+                for chunk in chunks:
+                    for part in assembler.feed(chunk):
+                        yield part
+                if assembler.received != before:
+                    clock.token(self._stream_timeout)
+                if assembler.finished:
+                    clock.token(min(CLOSING_SECONDS, self._stream_timeout))
+                if data is None:
+                    break
+            if not (reader.done or assembler.finished or assembler.acceptable):
+                raise server.broken("the connection was closed in the middle of the reply")
+            if reader.done:
+                await _drain(received, server)
+            for part in assembler.finish():
+                yield part
+        finally:
+            await response.aclose()
+
+    async def _open(self, body: bytes, clock: _Clock) -> Any:
+        """Send the request; give the response once its status is known to be good."""
+        client = await self._connected()
+
+        async def send(server: Server) -> Any:
+            return await clock.wait(self._post(client, server.url, body), server)
+
+        try:
+            response = await self._at_base("/chat/completions", send)
+        except ModelRefused as refused:
+            raise await self._with_model_names(refused) from refused.__cause__
+        self._reached = True
+        return response
+
+    async def _at_base(self, path: str, send: Callable[[Server], Awaitable[Any]]) -> Any:
+        """Send to the base URL; where that has no path and answers 404, try its /v1 and keep what works."""
+        server = self._server(path)
+        try:
+            with translated(server):
+                return await send(server)
+        except ModelRefused as refused:
+            if _status_of(refused) != 404 or urlsplit(self._base).path:
+                raise
+            first = refused
+        given, self._base = self._base, self._base + "/v1"
+        server = self._server(path)
+        try:
+            with translated(server):
+                return await send(server)
+        except ModelRefused as second:
+            if _status_of(second) != 404 or (_says_why(second) and not _says_why(first)):
+                raise
+            self._base = given
+            raise first from first.__cause__
+
+    async def _post(self, client: openai.AsyncOpenAI, url: str, body: bytes) -> Any:
+        import openai
+
+        stream = await client.post(
+            url,
+            cast_to=object,
+            content=body,
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+            options={
+                "headers": {"Accept": "text/event-stream", **self._headers()},
+                "timeout": openai.Timeout(None, connect=CONNECT_SECONDS),
+            },
+        )
+        return stream.response
+
+    async def _with_model_names(self, refused: ModelRefused) -> ModelRefused:
+        """Add the server's models to a refusal that says that ours is not one of them."""
+        body = getattr(refused.__cause__, "body", None)
+        code = body.get("code") if isinstance(body, dict) else None
+        if code != "model_not_found" and not (_status_of(refused) == 404 and _says_why(refused)):
+            return refused
+        try:
+            names = await self.models()
+        except ModelError:
+            return refused
+        if not names or self.name in names:
+            return refused
+        more = f" and {len(names) - IDS_LISTED} more" if len(names) > IDS_LISTED else ""
+        return ModelRefused(f"{refused}; it offers {', '.join(names[:IDS_LISTED])}{more}")
+
+    # -- the client --
+
+    def _server(self, path: str) -> Server:
+        return Server(self.host, self._base + path, self._key, proxy_variable(self._base, os.environ))
+
+    def _headers(self) -> dict[str, Any]:
+        import openai
+
+        headers: dict[str, Any] = {"Content-Type": "application/json"}
+        if not self._key:
+            headers["Authorization"] = openai.Omit()
+        if urlsplit(self._base).hostname != "api.openai.com":
+            # The SDK takes these from the environment; they are nobody else's business.
+            headers |= {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+        return headers
+
+    async def _connected(self) -> openai.AsyncOpenAI:
+        if self._client is not None:
+            return self._client
+        proxy_variable(self._base, os.environ)
+        if not self._key.isascii() or not self._key.isprintable():
+            raise ModelRefused("the API key holds characters that no key has: copy it again")
+        module = await asyncio.to_thread(importlib.import_module, "openai")
+        try:
+            transport = module.DefaultAsyncHttpxClient(trust_env=not goes_direct(self._base, os.environ))
+        except (ImportError, ValueError) as error:
+            variable = proxy_variable(self._base, os.environ)
+            raise ModelUnreachable(f"the proxy of {variable} cannot be used: {error}") from error
+        client: openai.AsyncOpenAI = module.AsyncOpenAI(
+            api_key=self._key or "none", base_url=self._base, http_client=transport, max_retries=0
+        )
+        self._client = client
+        return client
+
+
+class _Clock:
+    """Counts the time spent waiting for the server since the last token; the reader's own time is not its."""
+
+    def __init__(self, limit: float, what: str) -> None:
+        self._limit = limit
+        self._what = what
+        self._waited = 0.0
+
+    def token(self, limit: float) -> None:
+        """A token came: the next one may take `limit` seconds."""
+        self._limit, self._what, self._waited = limit, "further", 0.0
+
+    async def wait(self, awaitable: Any, server: Server) -> Any:
+        """Await something of the server's within the limit. Raises `Trouble`."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, self._limit - self._waited)) as limit:
+                return await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise server.stalled(self._limit, self._what) from error
+        finally:
+            self._waited += time.monotonic() - began
+
+
+async def _drain(received: AsyncIterator[bytes], server: Server) -> None:
+    """Read what follows the end mark: usually nothing but the end of the body."""
+    with suppress(Trouble):
+        clock = _Clock(DRAIN_SECONDS, "further")
+        with translated(server):
+            while await clock.wait(anext(received, None), server) is not None:
+                pass
+
+
+def _says_why(refused: ModelRefused) -> bool:
+    return isinstance(getattr(refused.__cause__, "body", None), dict)
+
+
+def _status_of(refused: ModelRefused) -> int:
+    return int(getattr(refused.__cause__, "status_code", 0))
