@@ -1,0 +1,180 @@
+"""A session log as the ordered things that a notebook is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nbagent.events import (
+    ActionEdited,
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    ApprovalAsked,
+    Event,
+    KernelDied,
+    KernelStarted,
+    Output,
+    OutputAdded,
+    Reasoning,
+    RunFinished,
+    RunStarted,
+    Shared,
+    StateLost,
+    Thought,
+)
+from nbagent.notebook.cells import Candidate, needed_failures
+
+#: What ends a run and hands variables over has no cell of its own: the answer and the data stand for them.
+_WITHOUT_CELL = frozenset({"final_answer", "bring_variable"})
+
+
+@dataclass
+class Step:
+    """One action: its code, what it gave and how it ended. `status` is "" where it never ended."""
+
+    run: int
+    step: int
+    call_id: str
+    tool: str
+    arguments: str
+    code: str = ""
+    started: bool = False
+    status: str = ""
+    seconds: float = 0.0
+    summary: str = ""
+    outputs: list[Output] = field(default_factory=list)
+    died: bool = False
+    state_lost_before: bool = False
+    needed: bool = False  #: it failed, but a later cell needs what it bound
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is a code cell of the export."""
+        return self.started and bool(self.code) and not self.died and (self.status == "ok" or self.needed)
+
+    @property
+    def shown(self) -> bool:
+        """Whether it has a place in the export at all."""
+        return self.tool not in _WITHOUT_CELL or self.status not in ("ok", "")
+
+
+@dataclass
+class Lost:
+    """The kernel's variables were gone from here on."""
+
+    run: int
+    why: str = ""
+    names: list[str] = field(default_factory=list)
+
+
+Item = Step | Lost | RunStarted | RunFinished | Thought | Reasoning | Shared
+
+
+class _Reader:
+    """Takes events in and keeps what they add up to."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._open: list[Step] = []
+        self._kernels = 0
+        self._lost = False
+
+    def take(self, event: Event) -> None:
+        match event:
+            case RunStarted() | RunFinished():
+                self._open = []
+                self.items.append(event)
+            case Thought() | Reasoning() | Shared():
+                self.items.append(event)
+            case ActionProposed():
+                self._propose(event)
+            case ActionEdited() | ApprovalAsked() | ActionStarted() | OutputAdded() | ActionFinished():
+                step = self._step_of(event)
+                if step is not None:
+                    self._add(step, event)
+            case KernelDied():
+                self._lose(Lost(event.run, why=event.why))
+            case StateLost():
+                self._lose(Lost(event.run, names=event.names))
+            case KernelStarted():
+                self._kernels += 1
+                if self._kernels > 1:
+                    self._lose(Lost(event.run))
+            case _:
+                return
+
+    def _propose(self, event: ActionProposed) -> None:
+        step = Step(event.run, event.step, event.call_id, event.tool, event.arguments)
+        self._open.append(step)
+        self.items.append(step)
+
+    def _step_of(self, event: Event) -> Step | None:
+        """Find the open action of an event; servers may give two actions one id."""
+        return next((step for step in self._open if step.call_id == event.call_id), None)
+
+    def _add(self, step: Step, event: Event) -> None:
+        match event:
+            case ActionEdited():
+                step.arguments, step.code = event.arguments, ""
+            case ApprovalAsked():
+                step.code = event.code
+            case ActionStarted():
+                step.started, step.code = True, event.code
+                step.state_lost_before, self._lost = self._lost, False
+            case OutputAdded():
+                step.outputs.append(event.output)
+            case ActionFinished():
+                step.status, step.seconds, step.summary = event.status, event.seconds, event.summary
+                self._open.remove(step)
+
+    def _lose(self, lost: Lost) -> None:
+        for step in self._open:
+            step.died = step.died or (step.started and not step.status)
+        last = self.items[-1] if self.items else None
+        if self._lost and isinstance(last, Lost):
+            last.why, last.names = last.why or lost.why, last.names or lost.names
+        elif not self._lost:
+            self.items.append(lost)
+        self._lost = True
+
+
+def read_items(events: Iterable[Event]) -> list[Item]:
+    """Give what a notebook shows, in order, and mark the failed steps that it cannot do without."""
+    reader = _Reader()
+    for event in events:
+        reader.take(event)
+    items = [item for position, item in enumerate(reader.items) if not _is_the_answer(reader.items, position)]
+    ran = [item for item in items if isinstance(item, Step) and item.started and item.code and not item.died]
+    ran = [step for step in ran if step.status in ("ok", "error")]
+    candidates = [Candidate(step.code, step.status == "ok", step.state_lost_before) for step in ran]
+    for index in needed_failures(candidates):
+        ran[index].needed = True
+    return items
+
+
+def _is_the_answer(items: list[Item], position: int) -> bool:
+    """Whether this thought is what the run's answer says right after it."""
+    thought = items[position]
+    following = items[position + 1] if position + 1 < len(items) else None
+    if isinstance(following, Step) and following.tool == "final_answer":
+        following = items[position + 2] if position + 2 < len(items) else None
+    return (
+        isinstance(thought, Thought)
+        and isinstance(following, RunFinished)
+        and thought.text.strip() == following.answer.strip()
+    )
+
+
+def source_of(step: Step) -> tuple[str, str]:
+    """Give an action's code with its language, or its arguments as they were sent."""
+    if step.code:
+        return step.code, "python"
+    try:
+        values = json.loads(step.arguments)
+    except ValueError:
+        return step.arguments, ""
+    if isinstance(values, dict) and isinstance(values.get("code"), str):
+        return values["code"], "python"
+    return json.dumps(values, ensure_ascii=False, indent=1), "json"
