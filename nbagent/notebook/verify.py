@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,22 @@ def execute_clean(path: Path, *, folder: Path | None = None, timeout: float = 60
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(
-        notebook,
-        km=_this_interpreter(),
-        timeout=timeout,
-        resources={"metadata": {"path": str(folder or path.parent)}},
-    )
-    try:
-        client.execute(cleanup_kc=True)  # it is our manager, so nbclient would leave its kernel behind
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        raise VerificationFailed(f"{path.name} does not run: {_failure(notebook, error, timeout)}") from error
-    except (RuntimeError, OSError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise KernelNotStarted(f"no clean kernel for {path.name} with {sys.executable}: {line}") from error
+    with tempfile.TemporaryDirectory(prefix="nbagent-") as scratch:
+        manager = _this_interpreter(Path(scratch))
+        client = NotebookClient(
+            notebook,
+            km=manager,
+            timeout=timeout,
+            resources={"metadata": {"path": str(folder or path.parent)}},
+        )
+        try:
+            client.execute(cleanup_kc=True)  # it is our manager, so nbclient would leave its kernel behind
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise VerificationFailed(f"{path.name} does not run: {_failure(notebook, error, timeout)}") from error
+        except (RuntimeError, OSError) as error:
+            client.km = manager  # nbclient tidies up once more when the process ends
+            line = str(error).strip().partition("\n")[0]
+            raise KernelNotStarted(f"no clean kernel for {path.name} with {sys.executable}: {line}") from error
     return [(index, _text(cell)) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
 
 
@@ -58,11 +62,14 @@ def _read(path: Path) -> Any:
     return notebook
 
 
-def _this_interpreter() -> AsyncKernelManager:
-    # Without folders to look in, the only spec is ipykernel's own: `python3` of this very interpreter.
-    specs = KernelSpecManager(kernel_dirs=[])
-    transport = "ipc" if os.name == "posix" else "tcp"  # nothing to connect to from outside
-    return AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specs, transport=transport)
+def _this_interpreter(scratch: Path) -> AsyncKernelManager:
+    return AsyncKernelManager(
+        kernel_name="python3",
+        # Without folders to look in, the only spec is ipykernel's own: `python3` of this very interpreter.
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+        connection_file=str(scratch / "kernel.json"),
+        transport="ipc" if os.name == "posix" else "tcp",  # no port that others could reach
+    )
 
 
 def _failure(notebook: Any, error: Exception, timeout: float) -> str:
