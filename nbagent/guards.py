@@ -56,6 +56,8 @@ class Guards:
     _denied_by_user: int = 0
     _denied_by_nobody: int = 0
     _warned_of_limit: bool = False
+    _acted: bool = False
+    _answer_doubted: bool = False
 
     def before_step(self, step: int, seconds: float) -> End | None:
         """Say whether step number `step` (from 1) may begin after `seconds` of the run."""
@@ -91,6 +93,17 @@ class Guards:
         """A reply with an action or an answer ends the streaks of empty and malformed ones."""
         self._empty = self._malformed = 0
 
+    def unsupported_answer(self) -> Nudge | None:
+        """Doubt, once, an answer that was given before anything was run: small models like to guess."""
+        if self._acted or self._answer_doubted:
+            return None
+        self._answer_doubted = True
+        return Nudge(
+            "unsupported_answer",
+            "Nothing was run yet, so this is a guess. Run code that computes it. "
+            "If the task needs no code, give the answer again.",
+        )
+
     def denied(self, *, by_user: bool) -> End | None:
         """Count a refusal."""
         if by_user:
@@ -107,6 +120,7 @@ class Guards:
 
     def acted(self, action: Action, status: ActionStatus, result: str) -> Nudge | End | None:
         """Take note of an action and its result; notice repetition and streaks of failure."""
+        self._acted = True
         self._seen.append((signature(action), result))
         repeats, period = self._repeats()
         if repeats >= REPEAT_END:

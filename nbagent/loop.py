@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from nbagent.context import Conversation
-from nbagent.errors import KernelError, ModelError
+from nbagent.errors import KernelError, ModelError, NbAgentError
 from nbagent.events import (
     ActionDelta,
     ActionProposed,
@@ -103,10 +103,10 @@ class Loop:
                 task.uncancel()
             end = End("interrupted", "Stopped by the user. What was done so far is kept.")
             self._keep_partial_reply()
-        except ModelError as error:
-            end = End("model_error", str(error))
         except KernelError as error:
             end = End("kernel_lost", str(error))
+        except NbAgentError as error:
+            end = End("model_error", str(error))
         self._finish(end.reason, end.message)
 
     async def _steps(self) -> End:
@@ -181,6 +181,8 @@ class Loop:
                 return self._heed(self.guards.empty_reply())
             if reply.finish == "length":
                 return self._heed(self.guards.malformed_reply(CUT))
+            if self.dialect.name != "tools" and (doubt := self.guards.unsupported_answer()) is not None:
+                return self._heed(doubt)
             self._answer = reply.thought.strip()
             return End("answered", "")
         self.guards.usable_reply()

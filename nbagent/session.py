@@ -249,7 +249,7 @@ class Session:
         )
 
     def _tools(self, choice: Choice) -> list[Tool]:
-        tools: list[Tool] = [RunCode(folder=self.folder)]
+        tools: list[Tool] = [RunCode(self.folder)]
         if self._host is not None and choice.dialect != "fenced":
             tools.append(BringVariable())
         if choice.dialect == "json":

@@ -22,7 +22,6 @@ EMBEDDED_DIALECT: Literal["fenced"] = "fenced"
 EMBEDDED_WINDOW = 16384
 EMBEDDED_REPLY_TOKENS = 1024
 EMBEDDED_OBSERVATION_CHARACTERS = 2000
-EMBEDDED_FIRST_TOKEN_SECONDS = 600.0
 
 NOTHING_TO_TALK_TO = (
     "no model: run `nbagent model pull` for the local one (1.1 GB), or set OPENAI_API_KEY, "
@@ -49,9 +48,10 @@ async def choose_model(settings: Settings) -> Choice:
 
     Raises:
         NoModelError: nothing to talk to, no weights, or no model named; the message lists the choices.
+        ModelError: the embedded model's server did not start.
     """
     if settings.model.startswith(LOCAL_PREFIX):
-        return _embedded(settings, settings.model.removeprefix(LOCAL_PREFIX))
+        return await _embedded(settings, settings.model.removeprefix(LOCAL_PREFIX))
     if settings.base_url:
         return await _server(settings)
     if settings.model:
@@ -62,11 +62,12 @@ async def choose_model(settings: Settings) -> Choice:
     if weights.find(weights.default_name()) is None:
         raise NoModelError(NOTHING_TO_TALK_TO)
     note = f"No key and no base URL: using the local model {weights.default_name()}."
-    return _embedded(settings, weights.default_name(), note)
+    return await _embedded(settings, weights.default_name(), note)
 
 
-def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
-    model = EmbeddedModel(name, context_window=EMBEDDED_WINDOW)
+async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
+    model = EmbeddedModel(name, context=EMBEDDED_WINDOW)
+    await model.warm_up()
     dialect = EMBEDDED_DIALECT if settings.dialect == "auto" else settings.dialect
     return Choice(
         model=model,

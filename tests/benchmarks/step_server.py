@@ -42,7 +42,7 @@ def reply(step: int, steps: int, last: str) -> bytes:
         parts.append(sse({}, "tool_calls"))
     else:
         value = (re.findall(r"\d+", last) or ["none"])[-1]
-        parts += [sse({"content": word}) for word in f"The final value is {value} .".split(" ")]
+        parts += [sse({"content": word}) for word in re.findall(r" ?\S+", f"The final value is {value} .")]
         parts.append(sse({}, "stop"))
     parts.append(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
     return b"".join(parts)
