@@ -73,13 +73,14 @@ Item = dict[str, Any] | bytes | str | Gate | Delay | _Reset
 
 @dataclass
 class Response:
-    """One scripted response. `done` adds the end mark to a stream."""
+    """One scripted response. `done` adds the end mark; `headers_first` off: nothing but the items is sent."""
 
     items: Sequence[Item] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     done: bool = True
     stream: bool = True
+    headers_first: bool = True
 
 
 @dataclass
@@ -167,6 +168,11 @@ class ScriptedServer:
         self._thread.join(5)
 
     @property
+    def connections(self) -> int:
+        """Connections that were made so far."""
+        return self._server.made
+
+    @property
     def bodies(self) -> list[dict[str, Any]]:
         """The bodies of the chat requests."""
         return [request.body for request in self.requests]
@@ -213,9 +219,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self._connections: set[socket.socket] = set()
+        self.made = 0
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._connections.add(request)
+        self.made += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -267,7 +275,8 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             else:
                 head["Content-Length"] = str(sum(len(item) for item in response.items if isinstance(item, bytes)))
             lines = [f"HTTP/1.1 {response.status} Scripted", *(f"{name}: {value}" for name, value in head.items())]
-            self.wfile.write("\r\n".join([*lines, "", ""]).encode())
+            if response.headers_first:
+                self.wfile.write("\r\n".join([*lines, "", ""]).encode())
             for item in response.items:
                 self._item(item, response.stream)
                 if self.close_connection:
