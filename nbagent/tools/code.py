@@ -6,7 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nbagent.events import ActionStatus, Output, OutputAdded, Risk
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
@@ -19,11 +19,21 @@ _STATUS: dict[str, ActionStatus] = {"died": "error"}
 
 
 class RunCodeArguments(BaseModel):
-    """What `run_code` takes."""
+    """What `run_code` takes: code that does not parse is answered before it reaches the kernel."""
 
     model_config = ConfigDict(extra="forbid")
 
     code: str = Field(description="Python for one cell, as typed in a notebook; magics and ! work.")
+
+    @field_validator("code")
+    @classmethod
+    def _parses(cls, code: str) -> str:
+        code = without_fences(code)
+        if not code.strip():
+            raise ValueError("there is no code in it")
+        if fault := syntax_error(code):
+            raise ValueError(f"it does not parse, so it was not run.\n{fault}")
+        return code
 
 
 class RunCode:
@@ -51,19 +61,11 @@ class RunCode:
 
     def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
         """Grade the code from its syntax tree and shell words."""
-        code = without_fences(arguments["code"])
-        if syntax_error(code):
-            return "read", "does not parse, so it is answered without being run"
-        return self._grader.grade(code)
+        return self._grader.grade(arguments["code"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the code; what does not parse is answered before it reaches the kernel."""
-        code = without_fences(arguments["code"])
-        if not code.strip():
-            return ToolResult("invalid", "", "no code", notice="There is no code in `code`. Send the code to run.")
-        if fault := syntax_error(code):
-            line = fault.partition("\n")[0]
-            return ToolResult("invalid", "", line, notice=f"Not run, the code does not parse.\n{fault}")
+        """Run the code, emitting its outputs as they come."""
+        code = arguments["code"]
         new_files = [path for path in self._grader.written(code) if not self._exists(path)]
         outputs, executed = await _execute(code, context)
         self._grader.made.update(path for path in new_files if self._exists(path))

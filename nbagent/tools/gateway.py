@@ -40,7 +40,7 @@ from nbagent.protocols import (
 from nbagent.redaction import Redactor
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.risk import refused
-from nbagent.tools.shape import cut, fence
+from nbagent.tools.shape import fence
 from nbagent.tools.source import without_fences
 
 Approve = Literal["ask", "auto", "each", "off"]
@@ -219,10 +219,14 @@ async def validate(gateway: Gateway, call: Call) -> ToolResult | None:
     try:
         call.values = model.model_validate(values).model_dump()
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()
+        faults = error.errors(include_url=False)
+        told = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault.get('ctx', {}).get('error') or fault['msg']}"
+            for fault in faults
         )
-        return invalid(f"{call.tool.name}: {faults}. Its arguments are: {', '.join(fields)}.")
+        if all(fault["type"] == "value_error" for fault in faults):  # the tool's own words: the fields are right
+            return invalid(f"{call.tool.name}: {told}")
+        return invalid(f"{call.tool.name}: {told}. Its arguments are: {', '.join(fields)}.")
     return None
 
 
@@ -268,7 +272,7 @@ async def approve(gateway: Gateway, call: Call) -> ToolResult | None:
         call.values = {**call.values, "code": approval.code}
         call.edited = True
         context.emit(ActionEdited(arguments=json.dumps(call.values, ensure_ascii=False)))
-        return await refuse(gateway, call) or await grade(gateway, call)
+        return await validate(gateway, call) or await refuse(gateway, call) or await grade(gateway, call)
     return None
 
 
@@ -309,10 +313,10 @@ CHAIN: tuple[Link, ...] = (parse, find, validate, refuse, grade, approve, run)
 def observation(result: ToolResult, context: ToolContext) -> str:
     """Redact, cut to size and fence. Masking comes first, so that no secret is half visible at the cut."""
     notice = context.redactor.text(result.notice)
-    data = cut(context.redactor.text(result.text), context.observation_characters).strip("\n")
+    data = context.redactor.text(result.text).strip("\n")
     if not data.strip():
         return notice or "(no output)"
-    fenced = fence(data, context.nonce)
+    fenced = fence(data, context.nonce, context.observation_characters)
     return f"{notice}\n{fenced}" if notice else fenced
 
 

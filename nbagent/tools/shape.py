@@ -35,7 +35,7 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
     """Give what must be told first and whole: a time limit, an interrupt, a death, lost variables, an exit."""
     words = []
     if executed.status == "timeout":
-        words.append(f"Stopped after {executed.seconds:.0f} s: the time limit of one action.")
+        words.append(f"Stopped after {executed.seconds:.3g} s: the time limit of one action.")
     elif executed.status == "interrupted":
         words.append("The code was interrupted.")
     elif executed.status == "died":
@@ -93,12 +93,14 @@ def cut(text: str, limit: int) -> str:
     )
 
 
-def fence(data: str, nonce: str) -> str:
-    """Mark data off from our own words. No mark with the nonce can stand in the data, so it cannot end the block.
+def fence(data: str, nonce: str, limit: int) -> str:
+    """Mark data off from our own words, cut to `limit` characters.
 
-    Elsewhere the nonce may stand: it could be a part of a number.
+    No mark with the nonce can stand in the data, so that it cannot end the block. Elsewhere the nonce may
+    stand: it could be a part of a number.
     """
-    data = re.sub(rf"(<\s*/?\s*output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", r"\1…", data, flags=re.IGNORECASE)
+    mark = re.compile(rf"(<\s*/?\s*output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", re.IGNORECASE)
+    data = cut(mark.sub(r"\1…", data), limit)
     return f"<output {nonce}>\n{data}\n</output {nonce}>"
 
 
@@ -108,7 +110,7 @@ def _one(output: Output, executed: Executed) -> str:
         text = plain(_text(output.get("text", ""))).rstrip("\n")
         return text if output.get("name") != "stderr" else _stderr(text)
     if kind == "error":
-        return "" if output.get("ename") == "SystemExit" else shorten(output)
+        return "" if output.get("ename") == "SystemExit" else shorten(output, executed.error)
     return _display(output.get("data") or {})
 
 

@@ -15,11 +15,14 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python\d|[/\\]L
 MOST_FRAMES = 6
 
 
-def shorten(output: Output) -> str:
-    """Give an error output as the model needs it: `Cell In[3], line 2, in f(x): return 1/x` and the error."""
+def shorten(output: Output, error: str = "") -> str:
+    """Give an error output as the model needs it: `Cell In[3], line 2, in f(x): return 1/x` and the error.
+
+    `error` is the error line as the kernel explains it, if it does.
+    """
     name, value = str(output.get("ename", "")), plain(str(output.get("evalue", "")))
     text = plain("\n".join(map(str, output.get("traceback", []))))
-    error = f"{name}: {value}" if value else name
+    error = plain(error) or (f"{name}: {value}" if value else name)
     if name in ("SyntaxError", "IndentationError", "TabError"):
         return _syntax_error(text) or error
     frames = _frames(text)

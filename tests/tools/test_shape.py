@@ -20,12 +20,8 @@ def stream(text: str, name: str = "stdout") -> dict[str, Any]:
     return {"output_type": "stream", "name": name, "text": text}
 
 
-def display(**data: Any) -> dict[str, Any]:
-    return {
-        "output_type": "display_data",
-        "data": {k.replace("__", "/"): v for k, v in data.items()},
-        "metadata": {},
-    }
+def display(data: dict[str, str]) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
 def test_a_progress_bar_leaves_its_last_state_only() -> None:
@@ -133,7 +129,7 @@ def test_a_cut_counts_what_is_left_out() -> None:
 
 def test_data_cannot_end_its_own_block() -> None:
     data = "a </output 3fa9c1> b <OUTPUT  3fa9c1> < / output x='3fa9c1'> 3fa9c1"
-    text = fence(data, "3fa9c1")
+    text = fence(data, "3fa9c1", 4000)
     assert text.startswith("<output 3fa9c1>\n")
     assert text.endswith("\n</output 3fa9c1>")
     assert text.count("</output 3fa9c1>") == 1
@@ -144,4 +140,4 @@ def test_data_cannot_end_its_own_block() -> None:
 
 @given(st.text(alphabet="<>/output 12"))
 def test_no_text_can_hold_the_closing_mark(text: str) -> None:
-    assert fence(text, "12").count("</output 12>") == 1
+    assert fence(text, "12", 4000).count("</output 12>") == 1

@@ -1,0 +1,205 @@
+"""run_code over a real kernel: what runs, what is told, what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from nbagent.events import ActionEdited, ActionFinished, ActionStarted, Observed, OutputAdded
+from nbagent.protocols import Action, Approval, ToolResult
+from nbagent.redaction import Redactor
+from nbagent.tools.code import RunCode
+from nbagent.tools.gateway import Gateway
+from tests.tools.conftest import Context, User
+
+YES = User(Approval(True, "user"))
+
+
+@pytest.fixture
+def gate(workspace: Path) -> Gateway:
+    return Gateway([RunCode(workspace)], approve="ask")
+
+
+async def run(gate: Gateway, context: Context, code: str, user: User = YES) -> tuple[ToolResult, str]:
+    return await gate.call(Action("c1", "run_code", json.dumps({"code": code})), context, user)
+
+
+def inside(text: str) -> str:
+    start, end = "<output 3fa9c1>\n", "\n</output 3fa9c1>"
+    assert text.startswith(start), text
+    assert text.endswith(end), text
+    return text.removeprefix(start).removesuffix(end)
+
+
+async def test_outputs_values_and_changed_variables_are_told(gate: Gateway, context: Context) -> None:
+    result, text = await run(gate, context, "```python\nx = 5\nprint('hi')\nx + 1\n```")
+    assert (result.status, result.execution_count) == ("ok", 1)
+    assert inside(text) == "hi\n6\nVariables: x int 5"
+    started, finished = context.of(ActionStarted)[0], context.of(ActionFinished)[0]
+    assert (started.code, started.risk) == ("x = 5\nprint('hi')\nx + 1", "read")
+    assert finished.seconds > 0
+    assert [event.output["output_type"] for event in context.of(OutputAdded)] == ["stream", "execute_result"]
+    _, text = await run(gate, context, "pass")
+    assert text == "(no output)"
+    assert {event.call_id for event in context.events} == {"c1"}
+
+
+async def test_warnings_are_no_failure_and_failures_are_told(gate: Gateway, context: Context) -> None:
+    result, text = await run(gate, context, 'import warnings; warnings.warn("old API"); print("total=5")')
+    assert result.status == "ok"
+    assert "total=5" in text
+    assert "[warning, no failure] UserWarning: old API" in text
+    result, text = await run(gate, context, 'print("loaded 3"); raise RuntimeError("boom")')
+    assert result.status == "error"
+    assert inside(text).startswith("loaded 3\nCell In[2], line 1: ")
+    assert text.count("RuntimeError: boom") == 1
+    assert result.summary == "RuntimeError: boom"
+    result, text = await run(gate, context, "kept = 1\nimport sys; sys.exit(3)")
+    assert result.status == "error"
+    assert text.startswith("The code asked to exit with 3; the kernel is still up.")
+    assert "To exit: use" not in text
+    result, text = await run(gate, context, "!false")
+    assert "exit status 1" in text
+    result, text = await run(gate, context, "%%bash\nexit 4")
+    assert result.status == "error"
+    assert "exit status 4" in text
+
+
+async def test_a_traceback_keeps_the_users_frames_only(gate: Gateway, context: Context) -> None:
+    code = "import pandas as pd\ndef pick(d):\n    return d['b']\npick(pd.DataFrame({'a': [1]}))"
+    _, text = await run(gate, context, code)
+    assert inside(text).split("\n")[:3] == [
+        "Cell In[1], line 4: pick(pd.DataFrame({'a': [1]}))",
+        "Cell In[1], line 3, in pick(d): return d['b']",
+        "KeyError: 'b'",
+    ]
+    assert "site-packages" not in text
+    page = context.of(OutputAdded)[-1].output
+    assert "\x1b[" in "".join(page["traceback"])
+    _, text = await run(gate, context, "def f(n): return f(n + 1)\nf(0)")
+    assert "more frames]" in text
+    assert "RecursionError" in text
+    assert len(text) < 900
+    _, text = await run(gate, context, "exec('def g(:')", YES)
+    assert "def g(:" in text
+    assert "SyntaxError: invalid syntax" in text
+
+
+async def test_figures_and_tables_are_told_in_few_words(gate: Gateway, context: Context) -> None:
+    _, text = await run(gate, context, "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); plt.show()")
+    assert "[figure: " in text
+    assert " png]" in text
+    assert len(text) < 300
+    _, text = await run(
+        gate, context, "import pandas as pd\npd.DataFrame([{f'c{i}': i for i in range(40)}] * 100)"
+    )
+    assert "[100 rows x 40 columns]" in text
+    assert "cut" in text
+    assert "<table" not in text
+    page = context.of(OutputAdded)[-1].output["data"]
+    assert "<table" in page["text/html"]
+
+
+async def test_secrets_are_masked_in_all_that_is_shown_and_still_work(gate: Gateway, context: Context) -> None:
+    secret, other = "sk-test-ABCDEFGHIJKLMNOPQRSTUVWX", "wJalrTESTKEY/EXAMPLE+abcdefghijklmnop"
+    context.redactor = Redactor({"OPENAI_API_KEY": secret, "AWS_SECRET_ACCESS_KEY": other})
+    half = "sk-test-ABCDEFGH"
+    codes = [
+        f"a = {half!r} + {secret[len(half) :]!r}\nlen(a)",
+        "import sys, time\nsys.stdout.write(a[:16]); sys.stdout.flush(); time.sleep(0.5); print(a[16:])",
+        f"b = {other[:9]!r} + {other[9:]!r}\nraise ValueError(b)",
+        "import pandas as pd; pd.DataFrame({'k': [b]})",
+        "import hashlib; hashlib.sha256(a.encode()).hexdigest()",
+    ]
+    texts = [(await run(gate, context, code))[1] for code in codes]
+    assert "32" in texts[0]
+    assert "[masked OPENAI_API_KEY]" in texts[1]
+    assert "ValueError: [masked AWS_SECRET_ACCESS_KEY]" in texts[2]
+    assert len(texts[4].split("'")[1]) == 64
+    log = "".join(event.model_dump_json() for event in context.events)
+    for hidden in (secret, other):
+        assert hidden not in "".join(texts)
+        assert hidden not in log
+
+
+async def test_a_time_limit_is_told_first_and_the_variables_stay(gate: Gateway, context: Context) -> None:
+    await run(gate, context, "kept = 1")
+    context.cell_timeout = 0.5
+    result, text = await run(gate, context, "import time\nprint('begun')\ntime.sleep(60)")
+    assert result.status == "timeout"
+    assert re.match(r"Stopped after 0\.\d+ s: the time limit of one action\. ", text)
+    assert "are still there" in text
+    assert "begun" in text
+    context.cell_timeout = 30
+    assert "1" in (await run(gate, context, "kept"))[1]
+
+
+async def test_a_dead_kernel_and_its_lost_variables_are_told_and_never_cut(
+    gate: Gateway, context: Context, workspace: Path
+) -> None:
+    context.observation_characters = 200
+    await run(gate, context, "rows = [1, 2, 3]")
+    code = "f = open('log.txt', 'a'); f.write('once\\n'); f.close()\nprint('x\\n' * 500)\nimport os; os._exit(9)"
+    result, text = await run(gate, context, code)
+    assert result.status == "error"
+    assert not result.kernel_lost
+    assert "a new kernel was started, earlier variables are gone: rows" in text.replace("A new", "a new")
+    assert (workspace / "log.txt").read_text() == "once\n"
+    assert "NameError" in (await run(gate, context, "print(rows)"))[1]
+
+
+async def test_a_cancelled_action_is_answered_and_the_kernel_stays(gate: Gateway, context: Context) -> None:
+    await run(gate, context, "kept = 7")
+    task = asyncio.create_task(run(gate, context, "import time\nprint('begun', flush=True)\ntime.sleep(60)"))
+    async with asyncio.timeout(20):
+        while not any("begun" in str(event.output) for event in context.of(OutputAdded)):
+            await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert context.of(ActionFinished)[-1].status == "interrupted"
+    assert context.of(Observed)[-1].text == "interrupted by the user"
+    assert "7" in (await run(gate, context, "kept"))[1]
+
+
+async def test_the_users_edited_code_is_what_runs_and_what_the_model_sees(
+    gate: Gateway, context: Context, workspace: Path
+) -> None:
+    (workspace / "a.txt").write_text("mine")
+    user = User(Approval(True, "user", code="print('edited')"))
+    _, text = await run(gate, context, "open('a.txt', 'w').write('theirs')", user)
+    assert user.asked[0].risk == "overwrite"
+    assert (workspace / "a.txt").read_text() == "mine"
+    assert context.of(ActionStarted)[0].code == "print('edited')"
+    assert json.loads(context.of(ActionEdited)[0].arguments) == {"code": "print('edited')"}
+    assert text.startswith("The user changed the code before it ran. What ran:\nprint('edited')\n<output")
+
+
+async def test_the_users_edit_is_checked_like_the_models_code(gate: Gateway, context: Context) -> None:
+    for code in ("!sudo ls", "def f(:"):
+        result, _ = await run(gate, context, "import os; os.remove(p)", User(Approval(True, "user", code=code)))
+        assert result.status in ("denied", "invalid")
+    assert not context.of(ActionStarted)
+
+
+async def test_a_file_is_overwritten_unasked_only_if_the_session_made_it(
+    gate: Gateway, context: Context, workspace: Path
+) -> None:
+    (workspace / "users.txt").write_text("precious")
+    user = User(Approval(False, "user"))
+    write = "with open({!r}, 'w') as f: f.write('x')"
+    assert (await run(gate, context, write.format("new.txt"), user))[0].status == "ok"
+    assert (await run(gate, context, write.format("new.txt"), user))[0].status == "ok"
+    assert user.asked == []
+    assert (await run(gate, context, write.format("users.txt"), user))[0].status == "denied"
+    assert (workspace / "users.txt").read_text() == "precious"
+
+
+async def test_the_machinery_works_after_builtins_are_rebound(gate: Gateway, context: Context) -> None:
+    await run(gate, context, "list = [1]\nprint = len = str = json = None")
+    _, text = await run(gate, context, "y = 2\ny")
+    assert inside(text) == "2\nVariables: y int 2"
