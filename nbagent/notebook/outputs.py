@@ -93,8 +93,10 @@ class OutputCleaner:
             kept[str(mime)] = self._value(str(mime), value)
         notes = [f"[{mime} was left out: too large]" for mime, value in kept.items() if value is None]
         kept = {mime: value for mime, value in kept.items() if value is not None}
-        if not kept:
-            kept["text/plain"] = "; ".join(notes) or "[an empty output]"
+        if notes or not kept:
+            kept["text/plain"] = (
+                "\n".join([*filter(None, [kept.get("text/plain")]), *notes]) or "[an empty output]"
+            )
         return {"data": kept, "metadata": self._json(metadata) if isinstance(metadata, Mapping) else {}}
 
     def _value(self, mime: str, value: Any) -> Any:

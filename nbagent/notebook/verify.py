@@ -57,7 +57,7 @@ def _read(path: Path) -> Any:
         nbformat.validate(notebook)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, AttributeError, nbformat.ValidationError) as error:
+    except (ValueError, AttributeError, KeyError, TypeError, nbformat.ValidationError) as error:
         raise UsageError(f"{path} is not a valid notebook: {str(error).partition(chr(10))[0]}") from error
     return notebook
 
