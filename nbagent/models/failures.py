@@ -121,6 +121,11 @@ class Server:
             why = "rate limit" if status == 429 else f"server error {status}"
             message = f"{self.host} is busy ({status}){said}; try again later"
             return Trouble("busy", why, ModelBusy(message), _retry_after(headers))
+        if 300 <= status < 400:
+            target = self.clean((headers or {}).get("location", "nowhere"))
+            return ModelRefused(
+                f"{self.url} redirects ({status}) to {target}: give the address behind that as base URL"
+            )
         if status == 404:
             return ModelRefused(
                 f"{self.url} gave 404{said}: base URLs usually end in /v1; or there is no such model"

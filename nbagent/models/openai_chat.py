@@ -7,7 +7,6 @@ messages and its object for every chunk would cost more than the rest of a step.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -251,17 +250,27 @@ class OpenAIChat:
         proxy_variable(self._base, os.environ)
         if not self._key.isascii() or not self._key.isprintable():
             raise ModelRefused("the API key holds characters that no key has: copy it again")
-        module = await asyncio.to_thread(importlib.import_module, "openai")
+        self._client = await asyncio.to_thread(self._make_client)
+        return self._client
+
+    def _make_client(self) -> openai.AsyncOpenAI:
+        """Import the SDK and make its client: most of a second, so not on the loop's thread."""
+        import openai
+
+        encrypted = self._base.startswith("https:")
         try:
-            transport = module.DefaultAsyncHttpxClient(trust_env=not goes_direct(self._base, os.environ))
+            transport = openai.DefaultAsyncHttpxClient(
+                trust_env=not goes_direct(self._base, os.environ),
+                # The key goes to the given host only, and reading certificates takes 0.1 s.
+                follow_redirects=False,
+                verify=encrypted,
+            )
         except (ImportError, ValueError) as error:
             variable = proxy_variable(self._base, os.environ)
             raise ModelUnreachable(f"the proxy of {variable} cannot be used: {error}") from error
-        client: openai.AsyncOpenAI = module.AsyncOpenAI(
+        return openai.AsyncOpenAI(
             api_key=self._key or "none", base_url=self._base, http_client=transport, max_retries=0
         )
-        self._client = client
-        return client
 
 
 class _Clock:

@@ -28,6 +28,7 @@ from nbagent.protocols import (
     ReplyPart,
     Text,
     ToolSpec,
+    UsageReport,
 )
 
 SPECS = [
@@ -333,6 +334,32 @@ class TestFenced:
         rebuilt = dialect.assistant("x", "", [Action("a", "run_code", '{"code": "1"}')])
         assert rebuilt["content"] == "x\n```python\n1\n```"
         assert dialect.observations([Observation("a", "run_code", "1")]) == [{"role": "user", "content": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "action"), [("json", TestJson.REPLY), ("fenced", "Go.\n```python\na = 1\nprint(a)\n```\n")]
+)
+async def test_a_model_that_goes_on_behind_its_action_is_not_waited_for(
+    name: Literal["json", "fenced"], action: str
+) -> None:
+    closed = False
+
+    async def endless() -> AsyncIterator[ReplyPart]:
+        nonlocal closed
+        try:
+            yield Text(action)
+            while True:
+                yield Text("Observation: ")
+        finally:
+            closed = True
+
+    parts = [part async for part in dialect_named(name).read(endless())]
+    assert closed
+    assert code(parts) == "a = 1\nprint(a)"
+    assert raw(parts) == action
+    assert parts[-1] == Finish("stop")
+    (report,) = [part for part in parts if isinstance(part, UsageReport)]
+    assert report.usage.estimated
 
 
 # -- properties -----------------------------------------------------------------------------------------

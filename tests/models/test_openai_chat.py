@@ -305,6 +305,13 @@ class TestAddresses:
             with pytest.raises(ModelUnreachable):
                 await chat(url).models()
 
+    async def test_a_redirect_is_not_followed_with_the_key(self) -> None:
+        moved = plain(301, "", {"Location": "https://elsewhere.example/v1"})
+        with ScriptedServer([moved]) as server:
+            error = await failure(chat(server.base_url, KEY))
+            assert isinstance(error, ModelRefused)
+            assert "https://elsewhere.example/v1" in str(error)
+
     async def test_an_address_that_is_none(self) -> None:
         assert isinstance(await failure(chat("ftp://127.0.0.1/x")), ModelUnreachable)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Literal
 
 from nbagent.models.assembler import CUT, made_up_id
-from nbagent.models.dialects.common import object_of, one_user_message, said
+from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.dialects.fences import FenceReader
 from nbagent.protocols import Action, Attempt, Finish, Malformed, Observation, Raw, ReplyPart, Text, ToolSpec
 
@@ -27,23 +27,35 @@ class FencedDialect:
         return {}
 
     async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
-        """Show prose and code as they arrive; give the action and the reply up to its end."""
+        """Show prose and code as they arrive; give the action and the reply up to its end.
+
+        Where the model goes on behind its block, the reply is ended there: that would be cut anyway.
+        """
         reader = FenceReader()
+        finish: Finish | None = None
         async for part in parts:
             if isinstance(part, Text):
                 for shown in reader.feed(part.text):
                     yield shown
-                continue
-            if isinstance(part, Attempt):
-                reader = FenceReader()
+                if reader.beyond:
+                    break
             elif isinstance(part, Finish):
-                for last in reader.finish():
-                    yield last
-                for decided in _decide(reader, cut=part.reason == "length"):
-                    yield decided
-                if reader.raw:
-                    yield Raw(reader.raw)
-            yield part
+                finish = part
+                break
+            else:
+                if isinstance(part, Attempt):
+                    reader = FenceReader()
+                yield part
+        await close(parts)
+        for last in reader.finish():
+            yield last
+        for decided in _decide(reader, cut=finish is not None and finish.reason == "length"):
+            yield decided
+        if finish is None:
+            yield usage_so_far(len(reader.raw))
+        if reader.raw:
+            yield Raw(reader.raw)
+        yield finish or Finish("stop")
 
     def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
         """Give the reply as it was, or prose and block that say the same."""

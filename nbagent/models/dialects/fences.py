@@ -25,6 +25,7 @@ class FenceReader:
 
     def __init__(self) -> None:
         self.raw = ""
+        self.beyond = False  #: the reply goes on behind its block
         self.undecided = False  #: a marked block may or may not be part of an example that never ended
         self._line = ""  #: the line under way
         self._given = 0  #: characters of it that were given out
@@ -51,7 +52,8 @@ class FenceReader:
         shown: list[ReplyPart] = []
         for piece in _LINE.findall(text):
             if self._state == "done":
-                break
+                self.beyond |= bool(piece.strip())
+                continue
             self._line += piece
             if piece.endswith("\n"):
                 self._whole_line(shown)

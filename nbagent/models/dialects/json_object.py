@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Literal
 
 from nbagent.models.assembler import CUT, made_up_id
-from nbagent.models.dialects.common import object_of, one_user_message, said
+from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.json_stream import JsonScanner, Piece, parse_liberally
 from nbagent.protocols import (
     Action,
@@ -67,24 +67,35 @@ class JsonDialect:
         }
 
     async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
-        """Show thought and code as they arrive; give the action, or `Malformed`, and `Raw` at the end."""
+        """Show thought and code as they arrive; give the action, or `Malformed`, and `Raw` at the end.
+
+        Where the model goes on behind its object, the reply is ended there: that would be cut anyway.
+        """
         reader = _ObjectReader()
         native = False  # some servers turn the object into a tool call of their own
+        finish: Finish | None = None
         async for part in parts:
             if isinstance(part, Text):
                 for shown in reader.feed(part.text):
                     yield shown
-                continue
-            if isinstance(part, Attempt):
-                reader, native = _ObjectReader(), False
-            elif isinstance(part, Action | Malformed):
-                native = True
+                if reader.beyond:
+                    break
             elif isinstance(part, Finish):
-                if not native:
-                    yield reader.close(part)
-                if reader.raw:
-                    yield Raw(reader.raw)
-            yield part
+                finish = part
+                break
+            else:
+                native = isinstance(part, Action | Malformed) or (native and not isinstance(part, Attempt))
+                if isinstance(part, Attempt):
+                    reader = _ObjectReader()
+                yield part
+        await close(parts)
+        if not native:
+            yield reader.close(finish or Finish("stop"))
+        if finish is None:
+            yield usage_so_far(len(reader.raw))
+        if reader.raw:
+            yield Raw(reader.raw)
+        yield finish or Finish("stop")
 
     def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
         """Give the reply as it was, or the object that says the same."""
@@ -116,6 +127,12 @@ class _ObjectReader:
         if self._object is None:
             return self._text.strip()
         return self._text[self._start : self._start + self._scanner.consumed]
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the reply goes on behind the object with more than the end of a fence."""
+        end = self._start + self._scanner.consumed
+        return self._object is not None and bool(self._text[end:].strip("` \r\n"))
 
     def feed(self, text: str) -> list[ReplyPart]:
         self._text += text
