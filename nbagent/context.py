@@ -15,6 +15,7 @@ from nbagent.events import (
     ActionEdited,
     ActionProposed,
     DialectChosen,
+    DialectName,
     Event,
     Nudged,
     Observed,
@@ -36,7 +37,7 @@ NOT_RUN = "This action was not run: the run was stopped before it."
 class Conversation:
     """The messages of a session. `add` every stored event in order; `request` whenever one is to be sent."""
 
-    def __init__(self, dialect_named: Callable[[str], Dialect]) -> None:
+    def __init__(self, dialect_named: Callable[[DialectName], Dialect]) -> None:
         self._dialect_named = dialect_named
         self._dialect: Dialect | None = None
         self._head = b""

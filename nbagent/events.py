@@ -33,6 +33,9 @@ Reason = Literal[
     "kernel_lost",
 ]
 
+#: How a model expresses actions: native tool calls, one JSON object a step, or prose and a marked block.
+DialectName = Literal["tools", "json", "fenced"]
+
 #: How dangerous an action looks, mildest first.
 Risk = Literal["read", "write", "overwrite", "network", "destructive"]
 
@@ -116,7 +119,7 @@ class DialectChosen(Event):
     """How the model expresses actions from here on, with everything in a request but its messages."""
 
     type: Literal["DialectChosen"] = "DialectChosen"
-    dialect: Literal["tools", "json", "fenced"]
+    dialect: DialectName
     why: str
     system: str
     parameters: dict[str, Any]

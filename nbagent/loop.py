@@ -79,7 +79,7 @@ class Loop:
     emit: Callable[[Event], None]
     ask: Callable[[ApprovalRequest], Awaitable[Approval]]
     tool_context: ToolContext
-    kernel_ready: Awaitable[None]
+    kernel_ready: asyncio.Future[None]
     context_window: int
 
     step: int = 0
@@ -188,7 +188,7 @@ class Loop:
         self.guards.usable_reply()
         for action in reply.actions:
             self.emit(ActionProposed(call_id=action.call_id, tool=action.tool, arguments=action.arguments))
-        await self.kernel_ready
+        await asyncio.shield(self.kernel_ready)
         for position, action in enumerate(reply.actions):
             try:
                 end = await self._do(action)

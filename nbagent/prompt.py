@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Literal
 
+from nbagent.events import DialectName
 from nbagent.protocols import ToolSpec, Variable
 
 #: More variables than these are counted, not listed.
@@ -23,7 +23,7 @@ def _text(name: str) -> str:
     return files("nbagent").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def system_prompt(dialect: Literal["tools", "json", "fenced"], tools: Sequence[ToolSpec]) -> str:
+def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
     """Build the system prompt: role, tools (where the request itself does not carry them), ways, contract."""
     blocks = [_text("role")]
     if dialect == "json":

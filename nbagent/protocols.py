@@ -6,14 +6,14 @@ other; the loop is typed against these alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from nbagent.events import ActionStatus, Event, Output, Risk, Usage
+from nbagent.events import ActionStatus, DialectName, Event, Output, Risk, Usage
 from nbagent.redaction import Redactor
 
 # -- what comes out of a model's reply ------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Model(Protocol):
     host: str  #: scheme and host that requests go to, for people
     label: str  #: a caveat to show beside its answers, or ""
 
-    def stream(self, request: Request) -> AsyncIterator[ReplyPart]:
+    def stream(self, request: Request) -> AsyncGenerator[ReplyPart, None]:
         """Send one request and yield its reply's parts; ends with `Finish`.
 
         Raises:
@@ -141,13 +141,13 @@ class Observation:
 class Dialect(Protocol):
     """How a model expresses actions, both ways."""
 
-    name: Literal["tools", "json", "fenced"]
+    name: DialectName
 
     def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
         """Give the request fields that this dialect needs (`tools`, `response_format`, `stop`)."""
         ...
 
-    def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncIterator[ReplyPart]:
+    def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
         """Turn the wire's parts into thought, actions and, for text dialects, one `Raw` before `Finish`."""
         ...
 
@@ -196,7 +196,7 @@ class Kernel(Protocol):
         """Start it (no-op when it runs). Raises `KernelNotStarted` with the kernel's own words."""
         ...
 
-    def execute(self, code: str, *, timeout: float) -> AsyncIterator[Output | Executed]:
+    def execute(self, code: str, *, timeout: float) -> AsyncGenerator[Output | Executed, None]:
         """Run code; yield outputs as they come and one `Executed` last.
 
         Cancelling the iteration interrupts the code and keeps the kernel. `timeout` is in seconds.

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from nbagent.context import Conversation
 from nbagent.data_files import describe, named_files
-from nbagent.errors import KernelError, SettingsError, TransferError, UsageError
+from nbagent.errors import SettingsError, TransferError, UsageError
 from nbagent.events import (
     Adopted,
     DialectChosen,
@@ -89,6 +88,7 @@ class Session:
         self._running: asyncio.Task[None] | None = None
         self._busy = asyncio.Lock()
         self._syncing: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._nonce = secrets.token_hex(3)
         self.log: SessionLog = store.create()
         self.kernel: Kernel = self._make_kernel(resolved.settings)
@@ -165,6 +165,8 @@ class Session:
         """End the kernel and the model's connections, and let go of the log."""
         self.stop()
         async with self._busy:
+            if self._starting is not None:
+                await asyncio.wait([self._starting])
             await self.kernel.close()
             if self._choice is not None:
                 await self._choice.model.close()
@@ -200,7 +202,7 @@ class Session:
             emit=self._emit,
             ask=view.ask,
             tool_context=self._run_context(settings, choice),
-            kernel_ready=asyncio.ensure_future(self._start_kernel(settings)),
+            kernel_ready=self._kernel_starting(settings),
             context_window=choice.context_window,
         )
         self._running = asyncio.create_task(loop.run())
@@ -212,15 +214,19 @@ class Session:
             raise
         finally:
             self._running = None
-            await _finished(loop.kernel_ready)
-        finished = self.events[-1]
-        assert isinstance(finished, RunFinished)
-        return finished
+        return next(event for event in reversed(self.events) if isinstance(event, RunFinished))
 
     def _cancel(self, running: asyncio.Task[None]) -> None:
         # A second cancel would break into the first one's tidying up.
         if running is self._running and not running.cancelling():
             running.cancel()
+
+    def _kernel_starting(self, settings: Settings) -> asyncio.Task[None]:
+        """Start the kernel while the model reads; a run that is over before does not wait for it."""
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start_kernel(settings))
+            self._starting.add_done_callback(_retrieved)
+        return self._starting
 
     async def _start_kernel(self, settings: Settings) -> None:
         before = self.kernel.generation
@@ -347,12 +353,10 @@ def _masked(event: Event, redactor: Redactor) -> Event:
     return event if masked == values else type(event).model_validate(masked)
 
 
-async def _finished(task: Any) -> None:
-    """Let a task end; its failure was told by whoever needed its result."""
-    try:
-        await task
-    except KernelError:
-        return
+def _retrieved(starting: asyncio.Task[None]) -> None:
+    """Look at a failure that nobody waited for: whoever needs the kernel next is told of it."""
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _working_folder(settings: Settings) -> Path:

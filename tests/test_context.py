@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from nbagent.context import NOT_RUN, Conversation
 from nbagent.events import (
     ActionProposed,
     DialectChosen,
+    DialectName,
     Event,
     Nudged,
     Observed,
@@ -27,7 +28,6 @@ from nbagent.events import (
 )
 from nbagent.models.dialects import dialect_named
 
-DialectName = Literal["tools", "json", "fenced"]
 DIALECTS: tuple[DialectName, ...] = ("tools", "json", "fenced")
 
 

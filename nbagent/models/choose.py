@@ -10,6 +10,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from nbagent.errors import ModelError, NoModelError
+from nbagent.events import DialectName
 from nbagent.models import weights
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
@@ -35,7 +36,7 @@ class Choice:
 
     model: Model
     name: str  #: as requests name it
-    dialect: Literal["tools", "json", "fenced"]
+    dialect: DialectName
     why: str
     parameters: dict[str, float | int]
     context_window: int

@@ -99,7 +99,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         hits = sum(row["right"] for row in chosen)
 
         def median(name: str, chosen: list[dict[str, Any]] = chosen) -> float:
-            return statistics.median(row.get(name, 0) for row in chosen)
+            return float(statistics.median(row.get(name, 0) for row in chosen))
 
         lines.append(
             f"| {level} | {hits} | {len(chosen)} | {100 * hits / len(chosen):.0f} % | {median('steps'):.0f} "

@@ -9,8 +9,7 @@ from tests.benchmarks.bare_loop import TASK
 
 
 def main() -> None:
-    settings = {"model": "scripted", "base_url": sys.argv[1], "max_steps": int(sys.argv[2]) + 5}
-    with Agent(**settings) as agent:
+    with Agent(model="scripted", base_url=sys.argv[1], max_steps=int(sys.argv[2]) + 5) as agent:
         print(agent.run_sync(TASK).answer)
 
 

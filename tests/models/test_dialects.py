@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nbagent.events import DialectName
 from nbagent.models.assembler import CUT
 from nbagent.models.dialects import FencedDialect, JsonDialect, ToolsDialect, dialect_named
 from nbagent.models.dialects.fenced import UNDECIDED
@@ -81,12 +82,12 @@ def corrections(parts: list[ReplyPart]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["tools", "json", "fenced"])
-def test_dialects_are_found_by_name(name: Literal["tools", "json", "fenced"]) -> None:
+def test_dialects_are_found_by_name(name: DialectName) -> None:
     assert dialect_named(name).name == name
 
 
 @pytest.mark.parametrize("name", ["tools", "json", "fenced"])
-def test_no_message_is_ever_empty(name: Literal["tools", "json", "fenced"]) -> None:
+def test_no_message_is_ever_empty(name: DialectName) -> None:
     """CTX-02."""
     message = dialect_named(name).assistant("", "", [])
     assert message["content"].strip()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from nbagent.events import DialectName
 from nbagent.models.dialects.fenced import FencedDialect
 from nbagent.models.dialects.json_object import JsonDialect
 from nbagent.models.dialects.tools import ToolsDialect
 from nbagent.protocols import Dialect
 
 
-def dialect_named(name: Literal["tools", "json", "fenced"]) -> Dialect:
+def dialect_named(name: DialectName) -> Dialect:
     """Give the dialect of that name."""
     dialects: dict[str, type[ToolsDialect] | type[JsonDialect] | type[FencedDialect]] = {
         "tools": ToolsDialect,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from nbagent.events import DialectName
 from nbagent.models.assembler import CUT, made_up_id
 from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.dialects.fences import FenceReader
@@ -20,7 +21,7 @@ UNDECIDED = (
 class FencedDialect:
     """Actions are python blocks (`run_code` only)."""
 
-    name: Literal["tools", "json", "fenced"] = "fenced"
+    name: DialectName = "fenced"
 
     def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
         """Give nothing: a stop word could be part of somebody's program."""

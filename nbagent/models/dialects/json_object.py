@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from nbagent.events import DialectName
 from nbagent.models.assembler import CUT, made_up_id
 from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.json_stream import JsonScanner, Piece, parse_liberally
@@ -35,7 +36,7 @@ NOT_THE_OBJECT = (
 class JsonDialect:
     """Actions are the members of one JSON object; the run ends by the action `final_answer`."""
 
-    name: Literal["tools", "json", "fenced"] = "json"
+    name: DialectName = "json"
 
     def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
         """Give the `response_format` that allows one object with any one of the tools."""

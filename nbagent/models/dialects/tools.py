@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from nbagent.events import DialectName
 from nbagent.models.dialects.common import object_of, said
 from nbagent.protocols import Action, Observation, ReplyPart, ToolSpec
 
@@ -13,7 +14,7 @@ from nbagent.protocols import Action, Observation, ReplyPart, ToolSpec
 class ToolsDialect:
     """Actions are the API's own tool calls; text without a call is the answer."""
 
-    name: Literal["tools", "json", "fenced"] = "tools"
+    name: DialectName = "tools"
 
     def parameters(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
         """Give the `tools` field, in the order of `tools`."""
