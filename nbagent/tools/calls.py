@@ -27,7 +27,7 @@ DESTROYS = frozenset(
 )
 #: Functions that write, with the position of the path among their arguments.
 WRITES = {
-    "os.mkdir": 0, "os.makedirs": 0, "os.mkfifo": 0,
+    "os.mkfifo": 0,
     "shutil.copy": 1, "shutil.copy2": 1, "shutil.copyfile": 1, "shutil.copytree": 1, "shutil.make_archive": 0,
     "os.symlink": 1, "os.link": 1,
     "numpy.save": 0, "numpy.savez": 0, "numpy.savez_compressed": 0, "numpy.savetxt": 0,
@@ -35,6 +35,9 @@ WRITES = {
     "pandas.ExcelWriter": 0, "pandas.HDFStore": 0, "shelve.open": 0, "logging.FileHandler": 0,
     "urllib.request.urlretrieve": 1,
 }  # fmt: skip
+MAKES = frozenset({"os.mkdir", "os.makedirs"})
+#: What a path is not: an open file was graded where it was opened.
+FILE_OBJECTS = frozenset({"open()", "io.BytesIO()", "io.StringIO()", "pandas.ExcelWriter()"})
 #: Functions that take a file away from where it was and put it elsewhere.
 MOVES = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move"})
 #: `open` and its kind: the mode says what it does.
@@ -50,7 +53,8 @@ WRITE_METHODS = words(
 #: Words by which those methods name their path.
 PATH_WORDS = words("path_or_buf path excel_writer buf fname file filename fp filepath dst target name")
 #: Methods of a path that act on it.
-PATH_WRITES = frozenset({"write_text", "write_bytes", "touch", "mkdir"})
+PATH_WRITES = frozenset({"write_text", "write_bytes"})
+PATH_MAKES = frozenset({"touch", "mkdir"})
 PATH_DELETES = frozenset({"unlink", "rmdir"})
 SQL_METHODS = frozenset({"execute", "executemany", "executescript", "sql", "query", "raw_sql", "exec_driver_sql"})
 

@@ -58,6 +58,13 @@ class Files:
             return Finding("overwrite", f"overwrites {path}")
         return Finding("write", f"writes {path}", written=name)
 
+    def make(self, path: str | None) -> Finding:
+        """Grade the making of a folder or an empty file: what stands there stays as it is."""
+        name = normal(path or "")
+        if outside(name) or (self.moved and path is not None):
+            return Finding("overwrite", f"writes outside the workspace: {path}")
+        return Finding("write", f"makes {path or 'a folder'}", written=name)
+
     def delete(self, path: str | None) -> Finding:
         """Grade a deletion: `overwrite` for a literal path within the workspace, else `destructive`."""
         if path is None or _FILLED_IN.search(path):

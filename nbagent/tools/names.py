@@ -7,7 +7,7 @@ import ast
 from nbagent.tools import calls
 
 #: What these short names stand for where no import says otherwise: the kernel may know them from before.
-CUSTOMARY = {"pd": "pandas", "np": "numpy", "plt": "matplotlib.pyplot", "sns": "seaborn", "sp": "subprocess"}
+CUSTOMARY = {"pd": "pandas", "np": "numpy", "plt": "matplotlib.pyplot", "sns": "seaborn", "Path": "pathlib.Path"}
 
 
 class Names:
@@ -34,7 +34,7 @@ class Names:
             elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension):
                 _bind(node.target, None, bound)
             elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-                _bind(node.optional_vars, None, bound)
+                _bind(node.optional_vars, node.context_expr, bound)
             elif isinstance(node, ast.arg):
                 bound.setdefault(node.arg, []).append(None)
         for name, values in bound.items():

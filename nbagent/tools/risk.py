@@ -155,6 +155,8 @@ class _Visitor(ast.NodeVisitor):
             self._getattr(node)
         elif name == "__builtins__" or (name == "vars" and self._first(node) & calls.POWERFUL):
             self._add("destructive", f"looks names up in {name}")
+        elif name in calls.MAKES:
+            self.findings.append(self._files.make(self._path(node, 0)))
         elif name == "os.chdir":
             self._files.moved = True
         elif name in ("os.chmod", "os.lchmod"):
@@ -237,17 +239,19 @@ class _Visitor(ast.NodeVisitor):
 
     def _method(self, function: ast.Attribute, node: ast.Call) -> None:
         method, owner = function.attr, self._names.text(function.value)
-        if any(name in calls.WRITES for name in self._names.of(function)):
+        if (
+            any(name in calls.WRITES for name in self._names.of(function))
+            or self._names.of(function) & calls.MAKES
+        ):
             return
         is_path = any(name.startswith("pathlib.") for name in self._names.of(function.value))
         if method in calls.WRITE_METHODS:
             given = [k for k in node.keywords if k.arg in calls.PATH_WORDS]
-            if node.args or given:
-                path = self._path(node, 0)
-                is_buffer = path is None and any("BytesIO()" in n or "StringIO()" in n for n in self._first(node))
-                if not is_buffer:
-                    self.findings.append(self._files.write(path))
-        elif method == "mkdir" or method in calls.PATH_WRITES:
+            if (node.args or given) and not self._first(node) & calls.FILE_OBJECTS:
+                self.findings.append(self._files.write(self._path(node, 0)))
+        elif method in calls.PATH_MAKES:
+            self.findings.append(self._files.make(owner))
+        elif method in calls.PATH_WRITES:
             self.findings.append(self._files.write(owner))
         elif method in calls.PATH_DELETES:
             self.findings.append(self._files.delete(owner))

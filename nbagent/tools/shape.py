@@ -173,11 +173,15 @@ def _short(summary: str) -> str:
 
 
 def _line_end(text: str, position: int) -> int:
-    """Give the last line end before `position`, if it is near; no number is cut in two where that can be."""
-    near = text.rfind("\n", position - position // 4, position)
+    """Give the last end of a line, or of a word, that is near before `position`: a number is not cut in two."""
+    least = position - position // 4
+    near = text.rfind("\n", least, position)
+    near = near if near > 0 else text.rfind(" ", least, position)
     return near if near > 0 else position
 
 
 def _line_start(text: str, position: int) -> int:
-    near = text.find("\n", position, position + (len(text) - position) // 4)
+    most = position + (len(text) - position) // 4
+    near = text.find("\n", position, most)
+    near = near if near >= 0 else text.find(" ", position, most)
     return near + 1 if near >= 0 else position

@@ -74,7 +74,9 @@ def grade_words(words: list[str], files: Files, python: GradePython) -> list[Fin
     if not words:
         return []
     command, rest = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe"), words[1:]
-    flags, plain = [w for w in rest if w.startswith("-")], [w for w in rest if not w.startswith("-")]
+    end = rest.index("--") if "--" in rest else len(rest)  # after it, nothing is a flag
+    flags = [word for word in rest[: end + 1] if word.startswith("-")]
+    plain = [word for word in rest[:end] if not word.startswith("-")] + rest[end + 1 :]
     if command in SUPERUSER:
         return [Finding("destructive", f"{command} asks for the superuser's rights", refused=True)]
     if command in WRAPPERS:
@@ -219,7 +221,10 @@ def _rm(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
 
 
 def _cp(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
-    return [files.write(plain[-1])] if len(plain) > 1 else []
+    *sources, target = plain or [""]
+    into = len(sources) > 1 or target.endswith("/") or normal(target) == ""
+    names = [source.rstrip("/").rpartition("/")[2] for source in sources]
+    return [files.write(f"{target}/{name}" if into else target) for name in names]
 
 
 def _mv(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
@@ -228,12 +233,7 @@ def _mv(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
 
 
 def _makes(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
-    """A folder or time stamp: what stands there stays."""
-    paths = [normal(path) for path in plain]
-    far = [path for path in paths if outside(path) or files.moved]
-    return [Finding("overwrite", f"writes outside the workspace: {path}") for path in far] or [
-        Finding("write", f"makes {path}", written=path) for path in paths
-    ]
+    return [files.make(path) for path in plain]
 
 
 def _tee(plain: list[str], flags: list[str], files: Files) -> list[Finding]:

@@ -21,8 +21,9 @@ from nbagent.events import (
 from nbagent.protocols import Action, Approval, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import Redactor
 from nbagent.tools.answer import FinalAnswer
+from nbagent.tools.call import Approve
 from nbagent.tools.code import RunCode
-from nbagent.tools.gateway import Approve, Gateway
+from nbagent.tools.gateway import Gateway
 from nbagent.tools.variables import BringVariable
 from tests.tools.conftest import Context, User
 
