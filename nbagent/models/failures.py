@@ -27,10 +27,13 @@ RETRIES: dict[Kind, int] = {"busy": 8, "broken": 3, "stalled": 1, "unreachable":
 FIRST_WAIT: dict[Kind, float] = {"busy": 0.5, "broken": 0.1, "stalled": 0.0, "unreachable": 0.5}  #: seconds
 LONGEST_WAIT = 20.0  #: seconds between two attempts, where the server names no time
 LONGEST_REASON = 300  #: characters of a server's own words
+LONGEST_PLAIN_REASON = 120  #: where they are no JSON: often an error page
 SHORTEST_KEY_SHOWN = 12  #: of shorter keys, four characters would be too much
 
 #: Error codes that no waiting helps against, although they come with status 429.
 _OUT_OF_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+#: Errors in mid-stream that would come again.
+_FINAL = _OUT_OF_QUOTA | {"invalid_request_error", "context_length_exceeded", "model_not_found", "invalid_api_key"}
 
 
 class Trouble(Exception):
@@ -110,7 +113,7 @@ class Server:
         return ReplyBroken(f"{self.url} gave not an OpenAI-compatible answer: {self.clean(text, 80)}")
 
     def status(self, status: int, body: Any, headers: Any = None) -> ModelError | Trouble:
-        """Judge an HTTP status with its body; also an error that came in mid-stream."""
+        """Judge an HTTP status with its body."""
         reason, code = self._reason(body)
         said = f": {reason}" if reason else ""
         if status in (401, 403):
@@ -132,11 +135,22 @@ class Server:
             )
         return ModelRefused(f"{self.host} refused the request ({status}){said}")
 
+    def event(self, error: Any) -> ModelError | Trouble:
+        """Judge an error that came as an event of the stream."""
+        fields = error if isinstance(error, dict) else {"message": error}
+        codes = [fields.get(name) for name in ("code", "status", "type")]
+        status = next((code for code in codes if isinstance(code, int)), 0)
+        if status >= 400:
+            return self.status(status, error)
+        if any(code in _FINAL for code in codes if isinstance(code, str)):
+            return self.status(400, error)
+        return self.broken(self._reason(error)[0] or "the server reported an error")
+
     def _reason(self, body: Any) -> tuple[str, str]:
         if isinstance(body, dict) and isinstance(body.get("error"), dict | str):
             body = body["error"]
         if not isinstance(body, dict):
-            return ("" if body is None else self.clean(body)), ""
+            return ("" if body is None else self.clean(body, LONGEST_PLAIN_REASON)), ""
         reason = body.get("message") or body.get("detail") or body.get("error")
         code = body.get("code") if isinstance(body.get("code"), str) else body.get("type")
         return self.clean(reason or json.dumps(body)), str(code or "")

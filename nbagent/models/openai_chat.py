@@ -20,6 +20,7 @@ from nbagent.models.assembler import Assembler
 from nbagent.models.failures import Retries, Server, Trouble, translated
 from nbagent.models.reading import ReplyReader
 from nbagent.protocols import ReplyPart, Request
+from nbagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:
     import openai
@@ -207,7 +208,7 @@ class OpenAIChat:
             stream=True,
             stream_cls=openai.AsyncStream[object],
             options={
-                "headers": {"Accept": "text/event-stream", **self._headers()},
+                "headers": {**self._headers(), "Accept": "text/event-stream"},
                 "timeout": openai.Timeout(None, connect=CONNECT_SECONDS),
             },
         )
@@ -234,14 +235,21 @@ class OpenAIChat:
         return Server(self.host, self._base + path, self._key, proxy_variable(self._base, os.environ))
 
     def _headers(self) -> dict[str, Any]:
+        """Set our headers, and keep back what the SDK takes from the environment for somebody else.
+
+        `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID` and `OPENAI_CUSTOM_HEADERS` go to OpenAI's own address and to
+        that of `OPENAI_BASE_URL` only.
+        """
         import openai
 
-        headers: dict[str, Any] = {"Content-Type": "application/json"}
-        if not self._key:
-            headers["Authorization"] = openai.Omit()
-        if urlsplit(self._base).hostname != "api.openai.com":
-            # The SDK takes these from the environment; they are nobody else's business.
-            headers |= {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+        headers: dict[str, Any] = {}
+        own = normalise(os.environ.get("OPENAI_BASE_URL", "") or OPENAI_URL)
+        if not self._base.startswith((own, OPENAI_URL)):
+            lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
+            names = ["OpenAI-Organization", "OpenAI-Project", *(line.partition(":")[0].strip() for line in lines)]
+            headers = {name: openai.Omit() for name in names if name}
+        headers["Content-Type"] = "application/json"
+        headers["Authorization"] = f"Bearer {self._key}" if self._key else openai.Omit()
         return headers
 
     async def _connected(self) -> openai.AsyncOpenAI:

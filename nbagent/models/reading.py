@@ -78,10 +78,4 @@ class ReplyReader:
         error = chunk.get("error") if isinstance(chunk, dict) else None
         if not error:
             return
-        code = error.get("code") if isinstance(error, dict) else None
-        status = error.get("status") if isinstance(error, dict) else None
-        number = next((value for value in (code, status) if isinstance(value, int)), 0)
-        judged = self._server.status(number or 500, error)
-        if isinstance(judged, Exception) and not number and not code:
-            judged = self._server.broken(str(judged))
-        raise judged
+        raise self._server.event(error)

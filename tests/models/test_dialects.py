@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Literal
 
 import pytest
@@ -361,6 +361,25 @@ async def test_a_model_that_goes_on_behind_its_action_is_not_waited_for(
     assert parts[-1] == Finish("stop")
     (report,) = [part for part in parts if isinstance(part, UsageReport)]
     assert report.usage.estimated
+
+
+@pytest.mark.parametrize("name", ["tools", "json", "fenced"])
+async def test_who_stops_reading_closes_the_wire(name: Literal["tools", "json", "fenced"]) -> None:
+    closed = False
+
+    async def endless() -> AsyncIterator[ReplyPart]:
+        nonlocal closed
+        try:
+            while True:
+                yield ReasoningText("hm")
+        finally:
+            closed = True
+
+    parts = dialect_named(name).read(endless())
+    assert await anext(parts) == ReasoningText("hm")
+    assert isinstance(parts, AsyncGenerator)
+    await parts.aclose()
+    assert closed
 
 
 # -- properties -----------------------------------------------------------------------------------------

@@ -180,11 +180,22 @@ class TestKeys:
         monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
         monkeypatch.setenv("OPENAI_PROJECT_ID", "project-mine")
         with ScriptedServer([final("ok")]) as server:
+            monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: mine\nAuthorization: Bearer mine")
             await reply(chat(server.base_url))
             headers = server.requests[0].headers
             assert "authorization" not in headers
             assert KEY not in str(headers)
             assert "mine" not in str(headers)
+
+    async def test_what_belongs_to_openais_address_goes_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with ScriptedServer([final("ok")]) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+            monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+            monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gate: open")
+            await reply(chat(server.base_url, KEY))
+            headers = server.requests[0].headers
+            assert (headers["openai-organization"], headers["x-gate"]) == ("org-mine", "open")
+            assert headers["authorization"] == f"Bearer {KEY}"
 
     async def test_a_key_is_trimmed(self) -> None:
         with ScriptedServer([final("ok")]) as server:
@@ -490,8 +501,22 @@ class TestBreaks:
             assert len(attempts(parts)) == 1
             assert kept(parts) == [Text("ok"), Finish("stop")]
 
-    async def test_an_error_event_that_no_waiting_heals_is_final(self) -> None:
-        event: Item = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    async def test_a_server_that_was_there_before_is_tried_again(self) -> None:
+        with ScriptedServer([final("ok")]) as server:
+            model = chat(server.base_url)
+            async with aclosing(model.stream(REQUEST)) as first:
+                assert await anext(first) == Text("ok")
+        parts = model.stream(REQUEST)
+        assert isinstance(await anext(parts), Attempt)
+        with pytest.raises(ModelUnreachable):
+            assert [part async for part in parts]
+        await model.close()
+
+    @pytest.mark.parametrize(
+        "fields", [{"code": "insufficient_quota"}, {"type": "invalid_request_error"}, {"code": 400}]
+    )
+    async def test_an_error_event_that_no_waiting_heals_is_final(self, fields: dict[str, Any]) -> None:
+        event: Item = {"error": {"message": "You exceeded it", **fields}}
         with ScriptedServer([sse(event, done=False)]) as server:
             assert isinstance(await failure(chat(server.base_url)), ModelRefused)
             assert len(server.requests) == 1

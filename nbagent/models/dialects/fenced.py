@@ -34,20 +34,22 @@ class FencedDialect:
         """
         reader = FenceReader()
         finish: Finish | None = None
-        async for part in parts:
-            if isinstance(part, Text):
-                for shown in reader.feed(part.text):
-                    yield shown
-                if reader.beyond:
+        try:
+            async for part in parts:
+                if isinstance(part, Text):
+                    for shown in reader.feed(part.text):
+                        yield shown
+                    if reader.beyond:
+                        break
+                elif isinstance(part, Finish):
+                    finish = part
                     break
-            elif isinstance(part, Finish):
-                finish = part
-                break
-            else:
-                if isinstance(part, Attempt):
-                    reader = FenceReader()
-                yield part
-        await close(parts)
+                else:
+                    if isinstance(part, Attempt):
+                        reader = FenceReader()
+                    yield part
+        finally:
+            await close(parts)
         for last in reader.finish():
             yield last
         for decided in _decide(reader, cut=finish is not None and finish.reason == "length"):

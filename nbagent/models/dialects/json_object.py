@@ -75,21 +75,23 @@ class JsonDialect:
         reader = _ObjectReader()
         native = False  # some servers turn the object into a tool call of their own
         finish: Finish | None = None
-        async for part in parts:
-            if isinstance(part, Text):
-                for shown in reader.feed(part.text):
-                    yield shown
-                if reader.beyond:
+        try:
+            async for part in parts:
+                if isinstance(part, Text):
+                    for shown in reader.feed(part.text):
+                        yield shown
+                    if reader.beyond:
+                        break
+                elif isinstance(part, Finish):
+                    finish = part
                     break
-            elif isinstance(part, Finish):
-                finish = part
-                break
-            else:
-                native = isinstance(part, Action | Malformed) or (native and not isinstance(part, Attempt))
-                if isinstance(part, Attempt):
-                    reader = _ObjectReader()
-                yield part
-        await close(parts)
+                else:
+                    native = isinstance(part, Action | Malformed) or (native and not isinstance(part, Attempt))
+                    if isinstance(part, Attempt):
+                        reader = _ObjectReader()
+                    yield part
+        finally:
+            await close(parts)
         if not native:
             yield reader.close(finish or Finish("stop"))
         if finish is None:

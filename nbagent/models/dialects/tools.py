@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from nbagent.events import DialectName
-from nbagent.models.dialects.common import object_of, said
+from nbagent.models.dialects.common import close, object_of, said
 from nbagent.protocols import Action, Observation, ReplyPart, ToolSpec
 
 
@@ -32,8 +32,11 @@ class ToolsDialect:
 
     async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
         """Pass the parts on."""
-        async for part in parts:
-            yield part
+        try:
+            async for part in parts:
+                yield part
+        finally:
+            await close(parts)
 
     def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:
         """Give the message of a reply. Arguments that are no JSON object become `{}`: servers parse them."""
