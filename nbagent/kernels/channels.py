@@ -120,7 +120,7 @@ class Channels:
         """Wait until nothing came for `quiet` seconds, `most` seconds at the longest."""
         until = self._loop.time() + most
         self._heard = self._loop.time()
-        while (now := self._loop.time()) < min(self._heard + quiet, until):
+        while (now := self._loop.time()) < min(self._heard + quiet, until):  # noqa: ASYNC110 (it moves)
             await asyncio.sleep(min(self._heard + quiet, until) - now)
 
     async def close(self) -> None:

@@ -144,7 +144,7 @@ class Child:
             except OSError as error:
                 raise KernelNotStarted(f"{plan.python} cannot be started: {error.strerror}") from error
         client = self._manager.client()
-        client.start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
+        client.start_channels(stdin=False, hb=False, control=False)
         self._channels = Channels(client)
         try:
             await asyncio.wait_for(self._ready(), plan.timeout)
@@ -207,7 +207,7 @@ class Child:
             code = await provisioner.poll()
             return "" if code is None else f"exited with code {code}"
         try:
-            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
         except ChildProcessError:  # someone in this process waits for every child
             return "has ended"
         if end is None:
@@ -223,6 +223,8 @@ class Child:
         """Interrupt what runs, in this kernel's own process group."""
         with suppress(RuntimeError, OSError):  # it has just ended
             await self._manager.interrupt_kernel()
+        # ipykernel's handler for code that awaits does not wake the event loop: any message does.
+        self.channels.forget(self.channels.greet())
 
     def bound_log(self) -> None:
         """Forget the kernel's own words where they are too many."""
@@ -249,5 +251,5 @@ class Child:
     async def _ended_within(self, seconds: float) -> None:
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        while clock() < until and not await self.death():
+        while clock() < until and not await self.death():  # noqa: ASYNC110 (a process sends no event)
             await asyncio.sleep(0.005)

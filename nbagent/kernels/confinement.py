@@ -87,10 +87,10 @@ def confinement_for(
     workspace, note = _workspace(folder, home, hidden)
     caches = [_real(home / name) for name in CACHES.values() if (home / name).is_dir()]
     opened = [path for path in hidden if any(_within(path, place) for place in extra)]
-    secrets = (
-        "" if not hidden else "; credential files " + ("readable through --allow-write" if opened else "hidden")
-    )
-    words = "writes only to " + ", ".join(map(str, [*workspace, *extra] or ["scratch"])) + note + secrets
+    secrets = "readable through --allow-write" if opened else "hidden"
+    words = "writes only to " + (", ".join(map(str, [*workspace, *extra])) or "scratch") + note
+    if hidden:
+        words += f"; credential files {secrets}"
     devices = [Path("/dev") / name for name in DEVICES]
     return Confinement(
         active=True,

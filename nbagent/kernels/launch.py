@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  #: the same numbers on every architecture
 _VERSION_FLAG = 1
@@ -48,13 +49,11 @@ def confine(writable: list[str], hidden: list[str]) -> None:
     write = write_file | _CHANGE_TREE | (REFER if abi >= 2 else 0)
     read = READ_FILE if hidden else 0
     handled = ctypes.c_uint64(write | read)
-    ruleset = _checked(
-        _libc().syscall(_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(8), ctypes.c_uint32(0))
-    )
+    size = ctypes.c_size_t(ctypes.sizeof(handled))
+    ruleset = _checked(_libc().syscall(_CREATE_RULESET, ctypes.byref(handled), size, ctypes.c_uint32(0)))
     try:
         for path in writable:
-            if os.path.exists(path):
-                _allow(ruleset, path, (write if os.path.isdir(path) else write_file) | read)
+            _allow(ruleset, path, (write if Path(path).is_dir() else write_file) | read)
         if read:
             for path in _readable("/", set(hidden)):
                 _allow(ruleset, path, read)
@@ -83,15 +82,13 @@ def _readable(path: str, hidden: set[str]) -> Iterator[str]:
 def _allow(ruleset: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # gone since it was listed, or behind a folder that is closed to us anyway
+    except OSError:  # not there, or behind a folder that is closed to us anyway
         return
     try:
-        rule = (ctypes.c_char * 12)(*(access.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder)))
-        _checked(
-            _libc().syscall(
-                _ADD_RULE, ctypes.c_int(ruleset), _PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)
-            )
+        rule = ctypes.create_string_buffer(
+            access.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder), 12
         )
+        _checked(_libc().syscall(_ADD_RULE, ctypes.c_int(ruleset), _PATH_BENEATH, rule, ctypes.c_uint32(0)))
     finally:
         os.close(place)
 
@@ -118,8 +115,7 @@ def _checked(result: int) -> int:
 
 def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
     """Carry out the plan and become the kernel."""
-    with open(plan_file, encoding="utf-8") as file:  # noqa: PTH123 (start-up time counts here)
-        plan = json.load(file)
+    plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
     _die_with(plan["host"])
     if os.getpgrp() != os.getpid():
         os.setsid()
@@ -129,8 +125,7 @@ def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
             confine(plan["writable"], plan["hidden"])
         except OSError as error:
             outcome["refused"] = error.strerror or "refused"
-    with open(outcome_file, "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(outcome, file)
+    Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     if outcome["ipykernel"]:
         arguments = ["-m", "ipykernel_launcher", "-f", connection_file, *plan["arguments"]]
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606

@@ -13,6 +13,7 @@ import pickle
 import sys
 import time
 import types
+from pathlib import Path
 from typing import Any
 
 MOST_NAMES = 2000
@@ -85,7 +86,8 @@ def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
 
 
 def _interesting(name: str, value: Any) -> bool:
-    return not name.startswith("_") and name not in OURS and not isinstance(value, types.ModuleType)
+    # By type: isinstance would ask the object for its __class__.
+    return not name.startswith("_") and name not in OURS and not issubclass(type(value), types.ModuleType)
 
 
 def changes() -> Report:
@@ -141,7 +143,7 @@ def after_error() -> Report:
         seen.add(id(error))
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EXDEV):
             paths = [os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, (str, bytes))]
-            report._values["refused"] = [os.path.abspath(path) for path in paths]
+            report._values["refused"] = [str(Path.cwd() / path) for path in paths]
             break
         error = error.__cause__ or error.__context__
     return report
@@ -166,7 +168,7 @@ def dump(name: str, path: str) -> Report:
     if name not in names:
         return Report({"problem": "there is no such variable"})
     try:
-        with open(path, "wb") as file:
+        with Path(path).open("wb") as file:
             _Pickler(file, protocol=5).dump(names[name])
     except Exception as error:  # noqa: BLE001 (pickling runs code of any type: whatever it raises is the reason)
         return Report({"problem": _reason(error)})
@@ -176,7 +178,7 @@ def dump(name: str, path: str) -> Report:
 def load(path: str, name: str) -> Report:
     """Bind `name` to the pickle in `path`; the report has `variable` or `problem`."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             value = pickle.load(file)  # noqa: S301 (the host's own variable, which the user asked to share)
     except Exception as error:  # noqa: BLE001 (see dump)
         return Report({"problem": _reason(error)})

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -92,7 +92,7 @@ class ProcessKernel:
         async with self._turn:
             await self._ensure()
 
-    async def execute(self, code: str, *, timeout: float) -> AsyncIterator[Output | Executed]:
+    async def execute(self, code: str, *, timeout: float) -> AsyncGenerator[Output | Executed, None]:
         """Run code; yield outputs as they come and one `Executed` last (see `protocols.Kernel`).
 
         Status `died` also tells that the kernel was found dead before the code was run; code is never
