@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+import nbagent
 from nbagent.errors import UsageError
 
 QUICKSTART = "quickstart.ipynb"
@@ -29,10 +29,16 @@ def open_lab(folder: Path | None, *, no_browser: bool) -> int:
     if not notebook.exists():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with as_file(files("nbagent").joinpath("demo_data", QUICKSTART)) as bundled:
-                shutil.copyfile(bundled, notebook)
+            shutil.copyfile(_bundled(), notebook)
         except OSError as error:
             raise UsageError(f"cannot write to {folder} ({error.strerror}): name another folder") from error
         click.echo(f"Copied the quickstart to {notebook}.")
     command = [sys.executable, "-m", "jupyter", "lab", str(notebook)]
     return subprocess.run([*command, "--no-browser"] if no_browser else command, check=False).returncode
+
+
+def _bundled() -> Path:
+    """The wheel carries the notebook beside the demo's data; a checkout has it in `notebooks/`."""
+    package = Path(nbagent.__file__).parent
+    carried = package / "demo_data" / QUICKSTART
+    return carried if carried.is_file() else package.parent / "notebooks" / QUICKSTART
