@@ -5,9 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import proxy_bypass_environment
 
-from nbagent.errors import ModelUnreachable
+from nbagent.errors import ModelUnreachable, SettingsError
 
 #: Proxy schemes that the HTTP library can speak.
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
@@ -17,11 +16,20 @@ def normalise(base_url: str) -> str:
     """Give the base URL with a scheme, without trailing slash and without `/chat/completions`.
 
     A missing scheme is http for this machine and bare IP addresses, else https. A path is kept as it is.
+
+    Raises:
+        SettingsError: it is no http or https address.
     """
     url = base_url.strip()
-    if "://" not in url:
-        url = ("http://" if _is_address(urlsplit(f"//{url}").hostname or "") else "https://") + url
-    parts = urlsplit(url)
+    try:
+        if "://" not in url:
+            url = ("http://" if _is_address(urlsplit(f"//{url}").hostname or "") else "https://") + url
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise SettingsError(f"base_url={base_url!r} is no address: write it like http://127.0.0.1:8000/v1")
     path = parts.path.rstrip("/").removesuffix("/chat/completions").rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
@@ -44,8 +52,13 @@ def is_loopback(base_url: str) -> bool:
 def goes_direct(base_url: str, environment: Mapping[str, str]) -> bool:
     """Say whether requests must not go through a proxy: this machine, or exempted by `NO_PROXY`."""
     exempt = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    host = urlsplit(base_url).netloc.rpartition("@")[2]
-    return is_loopback(base_url) or bool(proxy_bypass_environment(host, {"no": exempt}))
+    names = [name.strip().lower().lstrip(".") for name in exempt.split(",") if name.strip()]
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    asked = (host, f"{host}:{parts.port}")
+    return is_loopback(base_url) or any(
+        name == "*" or name in asked or f".{host}".endswith(f".{name}") for name in names
+    )
 
 
 def proxy_variable(base_url: str, environment: Mapping[str, str]) -> str:

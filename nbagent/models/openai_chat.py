@@ -63,6 +63,7 @@ class OpenAIChat:
         self._stream_timeout = stream_timeout
         self._max_retry_seconds = max_retry_seconds
         self._client: openai.AsyncOpenAI | None = None
+        self._making = asyncio.Lock()
         self._reached = False  #: it answered before, so that a failed connection is worth another attempt
 
     def __repr__(self) -> str:
@@ -70,7 +71,7 @@ class OpenAIChat:
 
     async def warm_up(self) -> None:
         """Load the SDK and make the client, so that the first request need not; never fails."""
-        with suppress(ModelError):
+        with suppress(ModelError, Trouble):
             await self._connected()
 
     async def stream(self, request: Request) -> AsyncGenerator[ReplyPart, None]:
@@ -102,10 +103,10 @@ class OpenAIChat:
 
     async def models(self) -> list[str]:
         """List the names of the server's models. Raises `ModelError`."""
-        client = await self._connected()
         clock = _Clock(MODELS_SECONDS, "first")
 
         async def get(server: Server) -> Any:
+            client = await self._connected()
             options: openai.RequestOptions = {"headers": self._headers(), "timeout": None}
             return await clock.wait(client.get(server.url, cast_to=object, options=options), server)
 
@@ -161,7 +162,9 @@ class OpenAIChat:
             for part in assembler.finish():
                 yield part
         finally:
-            await response.aclose()
+            with suppress(Trouble), translated(server):
+                await received.aclose()
+                await response.aclose()
 
     async def _open(self, body: bytes, clock: _Clock) -> Any:
         """Send the request; give the response once its status is known to be good."""
@@ -253,32 +256,32 @@ class OpenAIChat:
         return headers
 
     async def _connected(self) -> openai.AsyncOpenAI:
-        if self._client is not None:
+        async with self._making:
+            if self._client is None:
+                if not self._key.isascii() or not self._key.isprintable():
+                    raise ModelRefused("the API key holds characters that no key has: copy it again")
+                server = self._server("")
+                self._client = await asyncio.to_thread(self._make_client, server)
             return self._client
-        proxy_variable(self._base, os.environ)
-        if not self._key.isascii() or not self._key.isprintable():
-            raise ModelRefused("the API key holds characters that no key has: copy it again")
-        self._client = await asyncio.to_thread(self._make_client)
-        return self._client
 
-    def _make_client(self) -> openai.AsyncOpenAI:
+    def _make_client(self, server: Server) -> openai.AsyncOpenAI:
         """Import the SDK and make its client: most of a second, so not on the loop's thread."""
         import openai
 
         encrypted = self._base.startswith("https:")
         try:
-            transport = openai.DefaultAsyncHttpxClient(
-                trust_env=not goes_direct(self._base, os.environ),
-                # The key goes to the given host only, and reading certificates takes 0.1 s.
-                follow_redirects=False,
-                verify=encrypted,
-            )
+            with translated(server):
+                transport = openai.DefaultAsyncHttpxClient(
+                    trust_env=not goes_direct(self._base, os.environ),
+                    # The key goes to the given host only, and reading certificates takes 0.1 s.
+                    follow_redirects=False,
+                    verify=encrypted,
+                )
+                return openai.AsyncOpenAI(
+                    api_key=self._key or "none", base_url=self._base, http_client=transport, max_retries=0
+                )
         except (ImportError, ValueError) as error:
-            variable = proxy_variable(self._base, os.environ)
-            raise ModelUnreachable(f"the proxy of {variable} cannot be used: {error}") from error
-        return openai.AsyncOpenAI(
-            api_key=self._key or "none", base_url=self._base, http_client=transport, max_retries=0
-        )
+            raise ModelUnreachable(f"the proxy of {server.proxy} cannot be used: {server.clean(error)}") from error
 
 
 class _Clock:

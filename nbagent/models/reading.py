@@ -75,7 +75,11 @@ class ReplyReader:
         return chunks
 
     def _raise_error(self, chunk: Any) -> None:
-        error = chunk.get("error") if isinstance(chunk, dict) else None
+        if not isinstance(chunk, dict):
+            return
+        error = chunk.get("error")
+        if not error and "error" in (chunk.get("object"), chunk.get("type")):
+            error = chunk  # some servers send the error itself
         if not error:
             return
         raise self._server.event(error)

@@ -17,7 +17,15 @@ from typing import Any
 
 import pytest
 
-from nbagent.errors import ModelBusy, ModelError, ModelRefused, ModelStalled, ModelUnreachable, ReplyBroken
+from nbagent.errors import (
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelStalled,
+    ModelUnreachable,
+    ReplyBroken,
+    SettingsError,
+)
 from nbagent.events import Usage
 from nbagent.models.address import host_of, is_loopback, normalise, proxy_variable
 from nbagent.models.failures import Server, Trouble, http_libraries, translated
@@ -93,6 +101,13 @@ class TestRequests:
             for _ in range(3):
                 assert [part async for part in model.stream(REQUEST)][-1] == Finish("stop")
             await model.close()
+            assert server.connections == 1
+
+    async def test_warming_up_twice_makes_one_client(self) -> None:
+        with ScriptedServer([final("a")]) as server:
+            model = chat(server.base_url)
+            await asyncio.gather(model.warm_up(), model.warm_up(), model.models())
+            await reply(model)
             assert server.connections == 1
 
     async def test_odd_chunks_and_usage(self) -> None:
@@ -323,8 +338,16 @@ class TestAddresses:
             assert isinstance(error, ModelRefused)
             assert "https://elsewhere.example/v1" in str(error)
 
-    async def test_an_address_that_is_none(self) -> None:
-        assert isinstance(await failure(chat("ftp://127.0.0.1/x")), ModelUnreachable)
+    @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://[bad", "http://h:port/v1", "http://", ""])
+    def test_an_address_that_is_none(self, url: str) -> None:
+        with pytest.raises(SettingsError, match="is no address"):
+            chat(url)
+
+    async def test_certificates_that_cannot_be_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent/certificates.pem")
+        model = chat("https://localhost:9/v1")
+        await model.warm_up()
+        assert isinstance(await failure(model), ModelError)
 
 
 class TestProxies:
@@ -358,8 +381,10 @@ class TestProxies:
         assert "HTTPS_PROXY" in str(error)
 
     def test_exempted_hosts_have_no_proxy(self) -> None:
-        environment = {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.com"}
+        environment = {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example.com, other.org:8443"}
         assert proxy_variable("https://api.example.com/v1", environment) == ""
+        assert proxy_variable("https://other.org:8443/v1", environment) == ""
+        assert proxy_variable("https://notexample.com/v1", environment) == "HTTPS_PROXY"
         assert proxy_variable("https://api.example.org/v1", environment) == "HTTPS_PROXY"
 
 
@@ -442,6 +467,7 @@ BREAKS: dict[str, list[Item]] = {
     "reset": [RESET],
     "error event": [{"error": {"message": "overloaded", "code": 503}}],
     "broken line": ['{"id": '],
+    "error itself": [{"object": "error", "message": "overloaded", "code": 503}],
     "error of no number": [{"error": {"message": "overloaded"}}],
 }
 
