@@ -7,6 +7,7 @@ import binascii
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from html import unescape
 from typing import Any
 
 from nbagent.events import Output
@@ -21,6 +22,8 @@ LONGEST_SUMMARY = 60
 _WARNING = re.compile(r"^(?:.*?:\d+: )?(\w*Warning: .*)(?:\n[ \t]+.*)?$", re.MULTILINE)
 _DIMENSIONS = re.compile(r"\[(\d+) rows x (\d+) columns\]\s*\Z")
 _HTML_DIMENSIONS = re.compile(r"<p>(\d+) rows . (\d+) columns</p>")
+_NAMELESS = re.compile(r"<[\w.]+(?: object)?(?: at 0x[0-9a-f]+)?>")  # says nothing of what is shown
+_ROW_END = re.compile(r"<br ?/?>|</(?:tr|p|li|div|h\d)>", re.IGNORECASE)
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -129,13 +132,14 @@ def _display(data: dict[str, Any]) -> str:
         if mime in data:
             return f"[figure: {_size(mime, data[mime])}{mime.partition('/')[2].partition('+')[0]}]"
     words, html = plain(_text(data.get("text/plain", ""))), _text(data.get("text/html", ""))
-    if words and not (words.startswith("<IPython.core.display.") and len(data) > 1):
+    if words and not (len(data) > 1 and _NAMELESS.fullmatch(words)):
         return words + _table_is_cut(words, html)
     for mime in ("text/markdown", "text/latex"):
         if mime in data:
             return plain(_text(data[mime]))
     if html:
-        return plain(re.sub(r"\s*\n\s*", "\n", _TAGS.sub(" ", html))).strip()
+        rows = _ROW_END.sub("\n", re.sub(r"\s+", " ", html))
+        return plain(unescape(re.sub(r" *\n[ \n]*", "\n", re.sub(r" +", " ", _TAGS.sub(" ", rows))))).strip()
     if "application/json" in data:
         return str(data["application/json"])
     return words or f"[output: {', '.join(data)}]"

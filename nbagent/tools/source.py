@@ -11,7 +11,10 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbagent.tools.findings import words
 
 #: Words that IPython runs as a magic or a shell alias when they open a one-line cell without `%`.
-AUTOMAGIC = words("cat cd conda cp ldir less lf lk ll ls lx mamba man mkdir more mv pip rm rmdir uv")
+AUTOMAGIC = words(
+    "cat cd conda config cp env history ldir less lf lk ll load_ext ls lx mamba man matplotlib mkdir more mv pip"
+    " pwd rm rmdir run time timeit uv who whos"
+)
 
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n(.*?)\n?[ \t]*\1\s*\Z", re.DOTALL)
 _FIRST_WORD = re.compile(r"([A-Za-z]\w*)(?:\s+(?![=\-+*/|&^%<>!@]?=)\S.*)?\Z")

@@ -9,6 +9,9 @@ from nbagent.tools.terminal import plain
 
 _CELL = re.compile(r"\s*(Cell In\[\d+\]), (line \d+)(?:, in (.*))?$")
 _FILE = re.compile(r"\s*File (.+?):(\d+)(?:,? in (.*))?$")
+_CHAINED = re.compile(
+    r"^(?:The above exception was the direct cause|During handling of the above).*$", re.MULTILINE
+)
 _ARROW = re.compile(r"\s*-+> \d+ ?(.*)$")
 _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|<frozen|\.(?:pyx|pxi)$")
 #: More frames of the user's own (a recursion) say nothing more.
@@ -25,7 +28,13 @@ def shorten(output: Output, error: str = "") -> str:
     error = plain(error) or (f"{name}: {value}" if value else name)
     if name in ("SyntaxError", "IndentationError", "TabError"):
         return _syntax_error(text) or error
-    frames = _frames(text)
+    *causes, last = _CHAINED.split(text)
+    frames: list[str] = []
+    for cause in causes:
+        if mine := _frames(cause):
+            frames += [*mine, cause.rstrip().rpartition("\n")[2]]
+    frames += _frames(last)
+    frames = [frame for index, frame in enumerate(frames) if frame not in frames[index + 1 : index + 3]]
     if len(frames) > MOST_FRAMES:
         left_out = len(frames) - MOST_FRAMES
         frames = [*frames[: MOST_FRAMES // 2], f"[{left_out} more frames]", *frames[-MOST_FRAMES // 2 :]]

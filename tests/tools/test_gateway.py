@@ -24,6 +24,7 @@ from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.call import Approve
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
+from nbagent.tools.source import syntax_error
 from nbagent.tools.variables import BringVariable
 from tests.tools.conftest import Context, User
 
@@ -179,6 +180,16 @@ async def test_our_own_failure_is_raised_and_the_action_still_answered(context: 
         await gate.call(Action("c1", "repeat", '{"text": "a"}'), context, NO)
     assert context.of(Observed)[0].text == "disk full"
     assert context.of(ActionFinished)[0].status == "error"
+
+
+@pytest.mark.parametrize("code", ["pip install x", "timeit sum([1])", "matplotlib inline", "await f()", "!ls {x}"])
+def test_what_only_ipython_can_read_parses(code: str) -> None:
+    assert syntax_error(code) == ""
+
+
+@pytest.mark.parametrize("code", ["return 1", "x = (1", "files like an arrow", "a\x00b"])
+def test_what_would_not_compile_is_told_before_it_runs(code: str) -> None:
+    assert syntax_error(code).startswith("SyntaxError: ")
 
 
 async def test_code_that_does_not_parse_never_reaches_the_kernel(context: Context, workspace: Path) -> None:

@@ -83,6 +83,14 @@ def test_a_table_that_pandas_cut_is_said_to_be_cut() -> None:
     assert "cut" not in tell([display({"text/plain": repr(small), "text/html": small.to_html()})], OK)
 
 
+def test_html_is_told_as_text_where_the_plain_text_says_nothing() -> None:
+    html = (
+        "<style>td {x}</style><table><tr><th>a</th>\n<th>b</th></tr>\n<tr><td>1</td><td>&lt;2.50</td></tr></table>"
+    )
+    for nothing in ("<pandas.io.formats.style.Styler at 0x7fef12dc7610>", "<IPython.core.display.HTML object>"):
+        assert tell([display({"text/plain": nothing, "text/html": html})], OK) == "a b\n1 <2.50"
+
+
 def test_changed_variables_stand_in_one_last_line() -> None:
     executed = Executed(
         "ok", 0.1, 1, changes=(Variable("df", "DataFrame", "(891, 12)"), Variable("x", "int", "5"))
