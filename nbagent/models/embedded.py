@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 from nbagent.errors import ModelError, NoModelError
@@ -61,20 +62,29 @@ class EmbeddedModel:
             ModelUnreachable: the server did not start.
             WeightsError: the weights are not what they should be.
         """
-        await self._connect()
+        chat = await self._connect()
+        await chat.warm_up()
 
-    async def stream(self, request: Request) -> AsyncIterator[ReplyPart]:
-        """Send one request; a server that dies under it is started again. See `protocols.Model`."""
-        for restart in range(1, RESTARTS + 2):
-            wire = await self._connect()
+    async def stream(self, request: Request) -> AsyncGenerator[ReplyPart, None]:
+        """Send one request and yield its reply's parts; `Attempt` voids the parts before it.
+
+        Raises:
+            NoModelError: the weights or llama.cpp are missing; the message says how to get them.
+            WeightsError: the weights are not what they should be.
+            ModelError: the server did not start, ended again and again, or did not serve this request.
+        """
+        for number in range(2, RESTARTS + 3):
+            chat = await self._connect()
             try:
-                async for part in wire.stream(request):
-                    yield part
+                async with aclosing(chat.stream(request)) as parts:
+                    async for part in parts:
+                        yield part
                 return
             except ModelError:
-                if restart > RESTARTS or await asyncio.to_thread(self._owner.alive):
+                # While the server lives, sending again would not mend it.
+                if number > RESTARTS + 1 or await asyncio.to_thread(self._owner.alive):
                     raise
-            yield Attempt(restart, 0.0, "the embedded model's server ended and is started again")
+            yield Attempt(number, 0.0, "the embedded model's server ended: it is started again")
 
     async def close(self) -> None:
         """Let go of the server; it ends when nobody else holds it."""
@@ -94,7 +104,7 @@ class EmbeddedModel:
                 record.key,
                 first_token_timeout=FIRST_TOKEN_SECONDS,
                 stream_timeout=self._stream_timeout,
-                max_retry_seconds=0,
+                max_retry_seconds=0,  # a server that died comes back on another port: see stream
                 label=self.label,
                 host=self.host,
             )
