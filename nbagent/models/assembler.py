@@ -10,6 +10,7 @@ Actions come out at the end of the stream only, so that nothing of a reply that 
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +25,9 @@ NAMELESS = "A tool call came without the name of a tool, so nothing was run. Nam
 
 #: Rough size of a token, for servers that report no usage.
 CHARACTERS_PER_TOKEN = 4
+
+#: Types of content parts that are the reasoning channel.
+_THOUGHTS = ("thinking", "reasoning")
 
 _LENGTH = {"length", "max_tokens", "max_output_tokens", "model_length"}
 
@@ -115,10 +119,12 @@ class Assembler:
 
     def _delta(self, delta: dict[str, Any]) -> list[ReplyPart]:
         parts: list[ReplyPart] = []
-        reasoning = _plain(delta.get("reasoning_content")) or _plain(delta.get("reasoning"))
+        content = delta.get("content")
+        channels = (_plain(delta.get("reasoning_content")), _plain(delta.get("reasoning")), _thought_in(content))
+        reasoning = next(filter(None, channels), "")
         if reasoning:
             parts.append(ReasoningText(reasoning))
-        text = _plain(delta.get("content")) or _plain(delta.get("refusal"))
+        text = _plain(content) or _plain(delta.get("refusal"))
         if text:
             parts += self._think.feed(text)
         self._reply_characters += len(text) + len(reasoning)
@@ -276,15 +282,24 @@ def _is_object(arguments: str) -> bool:
 
 
 def _plain(content: Any) -> str:
-    """The text of a `content` that is a string, a list of parts, or nothing."""
+    """The text of a `content` that is a string, a list of parts, or nothing; thoughts among the parts left out."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):
+        if content.get("type") in _THOUGHTS:
+            return ""
         return _plain(content.get("text") or content.get("content"))
     if isinstance(content, list):
         return "".join(map(_plain, content))
     return ""
 
 
+def _thought_in(content: Any) -> str:
+    """The thoughts among the parts of a `content`."""
+    parts = content if isinstance(content, list) else []
+    thoughts = [part for part in parts if isinstance(part, dict) and part.get("type") in _THOUGHTS]
+    return "".join(_plain(part.get("thinking") or part.get("text")) for part in thoughts)
+
+
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and 0 < value < math.inf else 0

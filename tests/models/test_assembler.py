@@ -290,6 +290,11 @@ class TestText:
         parts = assemble(C({name: "hm", "content": None}), C({"content": "4"}))
         assert (reasoning(parts), text(parts)) == ("hm", "4")
 
+    def test_thoughts_among_content_parts_are_reasoning(self) -> None:
+        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+        parts = assemble(C({"content": [thinking, {"type": "text", "text": "4"}]}))
+        assert (reasoning(parts), text(parts)) == ("hm", "4")
+
     def test_think_tags_split_over_chunks(self) -> None:
         parts = assemble(
             *(C({"content": piece}) for piece in ("\n<th", "ink>I ", "see</thi", "nk>", "\n\nThe ", "answer"))
@@ -398,6 +403,48 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4),
     max_leaves=12,
 )
+
+
+NAMES = st.sampled_from(
+    [
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "tool_calls",
+        "function",
+        "function_call",
+        "name",
+        "arguments",
+        "id",
+        "index",
+        "usage",
+        "type",
+        "text",
+        "finish_reason",
+        "reasoning",
+        "prompt_tokens",
+        "completion_tokens",
+        "prompt_tokens_details",
+        "thinking",
+    ]
+)
+odd_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 2)
+    | st.floats()
+    | st.sampled_from(["", "null", "x", "{", '{"a": 1}']),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.lists(odd_values, max_size=4), st.lists(odd_values, max_size=4))
+def test_no_chunk_whatever_it_holds_is_too_much(chunks: list[Any], deltas: list[Any]) -> None:
+    parts = assemble(*chunks, *(C(delta) for delta in deltas), *({"choices": delta} for delta in deltas))
+    assert isinstance(parts[-1], Finish)
+    assert all(isinstance(action.arguments, str) and action.call_id and action.tool for action in actions(parts))
 
 
 @given(st.data(), st.dictionaries(strings, json_values, max_size=4), st.booleans())
