@@ -6,45 +6,62 @@ A value, no I/O: the environment is passed in. Code may still use what is masked
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus, unquote
 
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PAT|CREDENTIALS?)(?:$|_)", re.IGNORECASE
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|\w*PASSWORD|PASSWD|PASSPHRASE|PAT|CREDENTIAL)S?(?:$|_)", re.IGNORECASE
 )
+#: Variables whose value is an address, where only the password in `//user:password@host` is secret.
+_ADDRESS_NAME = re.compile(r"(?:^|_)(?:URL|URI|DSN|PROXY)$", re.IGNORECASE)
+_ADDRESS_PASSWORD = re.compile(r"://[^/:@\s]*:(?P<password>[^/\s]+)@")
 #: Shorter values are ordinary words too often: masking them would turn plain text into stars.
 SHORTEST_SECRET = 8
+#: Lines of a secret with several (a PEM key) that are masked also on their own.
+_SHORTEST_LINE = 32
+_HEAD = 4
 
 
 class Redactor:
     """Replaces each known secret by `[masked NAME]`; the same text always gives the same mask."""
 
     def __init__(self, secrets: Mapping[str, str]):
-        self._masks: dict[str, str] = {}
+        masks: dict[str, str] = {}
         for name, secret in secrets.items():
-            if len(secret) < SHORTEST_SECRET:
-                continue
-            for form in _forms(secret):
-                self._masks.setdefault(form, f"[masked {name}]")
-        longest_first = sorted(self._masks, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+            for form in _forms(secret) if len(secret) >= SHORTEST_SECRET else ():
+                masks.setdefault(form, f"[masked {name}]")
+        # A "secret" that is a part of a mask is a placeholder, and masking it would mask the masks.
+        names = "".join(masks.values())
+        self._masks = {form: mask for form, mask in masks.items() if form not in names}
+        self._longest_first = sorted(self._masks, key=len, reverse=True)
+        self._sorted = sorted(self._masks)
+        heads = sorted({form[:_HEAD] for form in self._masks})
+        self._head = re.compile(f"(?={'|'.join(map(re.escape, heads))})")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Redactor:
-        """Take every variable whose name says that it holds a secret."""
-        return cls({name: value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)})
+        """Take every variable whose name says that it holds a secret, and passwords within addresses."""
+        secrets = {}
+        for name, value in environment.items():
+            if _SECRET_NAME.search(name):
+                secrets[name] = value.strip()
+            elif _ADDRESS_NAME.search(name) and (found := _ADDRESS_PASSWORD.search(value)):
+                secrets[name] = unquote(found["password"])
+        return cls(secrets)
 
     def text(self, text: str) -> str:
         """Mask the secrets in `text`."""
-        if self._pattern is None:
-            return text
-        return self._pattern.sub(lambda found: self._masks[found[0]], text)
+        pattern = self._pattern(text)
+        return text if pattern is None else pattern.sub(lambda found: self._masks[found[0]], text)
 
     def value(self, value: Any) -> Any:
         """Mask the secrets in every string of a JSON-like value; the value itself is left as it is."""
-        if self._pattern is None:
+        if not self._masks:
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -58,19 +75,48 @@ class Redactor:
         """Give a redactor for text that comes in pieces, where a secret may lie across two of them."""
         return StreamRedactor(self)
 
-    def held_back(self, text: str) -> int:
-        """Count the characters at the end of `text` that may be the beginning of a secret."""
-        most = 0
-        for form in self._masks:
-            for size in range(min(len(form) - 1, len(text)), most, -1):
-                if text.endswith(form[:size]):
-                    most = size
-                    break
-        return most
+    def split(self, text: str) -> tuple[str, str]:
+        """Give the masked beginning of `text`, and the rest that more text could still turn into a secret."""
+        if not self._masks:
+            return text, ""
+        pattern, shown, position = self._pattern(text), [], 0
+        while True:
+            # Whatever comes next, nothing before `open_from` can be part of a secret that is not whole.
+            open_from = self._open_from(text, position)
+            found = None if pattern is None else pattern.search(text, position)
+            if found is None or found.start() >= open_from:
+                shown.append(text[position:open_from])
+                return "".join(shown), text[open_from:]
+            shown += [text[position : found.start()], self._masks[found[0]]]
+            position = found.end()
+
+    def _pattern(self, text: str) -> re.Pattern[str] | None:
+        """Match the secrets that are in `text`: to look for each of them is faster than one large pattern."""
+        there = [form for form in self._longest_first if form in text]
+        return re.compile("|".join(map(re.escape, there))) if there else None
+
+    def _open_from(self, text: str, start: int) -> int:
+        """Give the first position from which all the rest of `text` is the beginning of a secret."""
+        low = max(start, len(text) - len(self._longest_first[0]) + 1)
+        for position in self._candidates(text, low):
+            rest = text[position:]
+            following = bisect_right(self._sorted, rest)
+            if following < len(self._sorted) and self._sorted[following].startswith(rest):
+                return position
+        return len(text)
+
+    def _candidates(self, text: str, low: int) -> Iterator[int]:
+        for found in self._head.finditer(text, low):
+            if found.start() <= len(text) - _HEAD:
+                yield found.start()
+        yield from range(max(low, len(text) - _HEAD + 1), len(text))
 
 
 class StreamRedactor:
-    """Masks a text that comes in pieces: keeps back what may be the beginning of a secret."""
+    """Masks a text that comes in pieces: keeps back what may be the beginning of a secret.
+
+    However the text is cut, what is given is what `Redactor.text` gives for the whole.
+    """
 
     def __init__(self, redactor: Redactor):
         self._redactor = redactor
@@ -78,25 +124,28 @@ class StreamRedactor:
 
     def feed(self, piece: str) -> str:
         """Give what is safe to show now."""
-        text = self._redactor.text(self._kept + piece)
-        held = self._redactor.held_back(text)
-        self._kept = text[len(text) - held :]
-        return text[: len(text) - held]
+        shown, self._kept = self._redactor.split(self._kept + piece)
+        return shown
 
     def flush(self) -> str:
-        """Give the rest: the text is over, so it was no secret."""
+        """Give the rest: the text is over, so what was kept back is as whole as it will be."""
         rest, self._kept = self._kept, ""
-        return rest
+        return self._redactor.text(rest)
 
 
 def _forms(secret: str) -> set[str]:
-    """The ways a secret is usually written down: plain, URL-encoded, base64 (at each byte offset), escaped."""
-    forms = {secret, quote(secret, safe=""), repr(secret)[1:-1]}
-    raw = secret.encode()
+    """The ways a secret is usually written down: plain, in URLs, in strings, in HTML, in base64."""
+    plain = {secret, *(line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)}
+    forms = set(plain)
+    for text in plain:
+        forms |= {quote(text, safe="", errors="replace"), quote(text, errors="replace")}
+        forms |= {quote_plus(text, errors="replace"), repr(text)[1:-1]}
+        forms |= {json.dumps(text)[1:-1], html.escape(text), html.escape(text, quote=False)}
+    raw = secret.encode("utf-8", "replace")
     for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + raw).decode().rstrip("=")
         # The first and last characters also hold bits of the neighbours.
         inner = encoded[(0, 2, 3)[offset] : len(encoded) - (1 if (len(raw) + offset) % 3 else 0)]
         if len(inner) >= SHORTEST_SECRET:
-            forms.add(inner)
+            forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return forms

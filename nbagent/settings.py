@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -101,11 +102,13 @@ def resolve(
     * otherwise `OPENAI_BASE_URL` (or OpenAI's own address): `OPENAI_API_KEY`.
 
     Raises:
-        SettingsError: a value does not fit; the message names the setting and its origin.
+        SettingsError: a setting does not exist, or a value does not fit; the message names it and its origin.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
     sources: list[tuple[str, Mapping[str, Any]]] = [("config", config or {}), ("option", options)]
+    for _, given in sources:
+        _refuse_unknown(given)
     for name in Settings.model_fields:
         variable = ENVIRONMENT_PREFIX + name.upper()
         if environment.get(variable, "").strip():
@@ -120,12 +123,18 @@ def resolve(
         return Resolved(Settings.model_validate(values), origins)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "?"
-        if name not in Settings.model_fields:
-            raise SettingsError(f"there is no setting {name!r}; see `%agent help`") from None
+        name = str(first["loc"][0])
         reason = first["msg"][0].lower() + first["msg"][1:]
         given_by = origins.get(name, "option")
         raise SettingsError(f"{name}={first['input']!r} ({given_by}) does not fit: {reason}") from None
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in Settings.model_fields:
+            nearest = get_close_matches(name, Settings.model_fields, n=1)
+            hint = f": did you mean {nearest[0]}?" if nearest else "; see `%agent help`"
+            raise SettingsError(f"there is no setting {name!r}{hint}")
 
 
 def _from_text(name: str, text: str) -> Any:
