@@ -68,6 +68,7 @@ class RunCode:
         code = arguments["code"]
         new_files = [path for path in self._grader.written(code) if not self._exists(path)]
         outputs, executed = await _execute(code, context)
+        self._grader.ran(code, completed=executed.status == "ok")
         self._grader.made.update(path for path in new_files if self._exists(path))
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),

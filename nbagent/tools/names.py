@@ -11,15 +11,34 @@ CUSTOMARY = {"pd": "pandas", "np": "numpy", "plt": "matplotlib.pyplot", "sns": "
 
 
 class Names:
-    """Grows with each cell: a name keeps what it once stood for, as it may still do so in the kernel."""
+    """Grows with each cell: a name keeps what it once stood for, as it may still do so in the kernel.
+
+    A text is known only where the name surely holds it: bound once in the cell, before its use, and not only
+    in some branch while an earlier cell may have bound it to something else.
+    """
 
     def __init__(self) -> None:
         self._meanings: dict[str, set[str]] = {name: {module} for name, module in CUSTOMARY.items()}
         self._texts: dict[str, str | None] = {}
+        self._bound_at: dict[str, tuple[int, int]] = {}  # in the cell at hand
+
+    def copy(self) -> Names:
+        """Give a copy for a cell that may not run."""
+        names = Names()
+        names._meanings = {name: set(meanings) for name, meanings in self._meanings.items()}
+        names._texts = dict(self._texts)
+        return names
+
+    def doubt(self, before: Names) -> None:
+        """Forget the texts that differ from `before`: the cell did not run to its end."""
+        for name, text in self._texts.items():
+            if name not in before._texts or before._texts[name] != text:
+                self._texts[name] = None
 
     def learn(self, tree: ast.Module) -> None:
         """Take in a cell's imports and assignments."""
         bound: dict[str, list[ast.expr | None]] = {}
+        sure = {id(statement) for statement in tree.body}
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -30,17 +49,24 @@ class Names:
             elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
-                    _bind(target, node.value, bound)
+                    for name in _bind(target, node.value, bound):
+                        if id(node) not in sure and name in self._texts:
+                            bound[name].append(None)
             elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension):
                 _bind(node.target, None, bound)
             elif isinstance(node, ast.withitem) and node.optional_vars is not None:
                 _bind(node.optional_vars, node.context_expr, bound)
             elif isinstance(node, ast.arg):
                 bound.setdefault(node.arg, []).append(None)
+        self._take(bound)
+
+    def _take(self, bound: dict[str, list[ast.expr | None]]) -> None:
+        self._bound_at = {}
         for name, values in bound.items():
-            # A name that is bound twice in a cell may be either: its text is not known.
             only = values[0] if len(values) == 1 else None
             self._texts[name] = None if only is None else self.text(only)
+            if only is not None:
+                self._bound_at[name] = (only.lineno, only.col_offset)
             for value in values:
                 if value is not None and not isinstance(value, ast.Name):
                     for meaning in self.of(value):
@@ -72,7 +98,8 @@ class Names:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         if isinstance(node, ast.Name):
-            return self._texts.get(node.id)
+            used_early = (node.lineno, node.col_offset) < self._bound_at.get(node.id, (0, 0))
+            return None if used_early else self._texts.get(node.id)
         if isinstance(node, ast.JoinedStr):
             parts = [self.text(v.value if isinstance(v, ast.FormattedValue) else v) for v in node.values]
             return None if None in parts else "".join(p for p in parts if p is not None)
@@ -128,12 +155,16 @@ class Names:
         self._meanings.setdefault(name, set()).add(meaning)
 
 
-def _bind(target: ast.expr, value: ast.expr | None, bound: dict[str, list[ast.expr | None]]) -> None:
+def _bind(target: ast.expr, value: ast.expr | None, bound: dict[str, list[ast.expr | None]]) -> list[str]:
+    """Note what a target's names are bound to; give the names."""
     if isinstance(target, ast.Name):
         bound.setdefault(target.id, []).append(value)
-    elif isinstance(target, ast.Tuple | ast.List):
+        return [target.id]
+    if isinstance(target, ast.Starred):
+        return _bind(target.value, None, bound)
+    names: list[str] = []
+    if isinstance(target, ast.Tuple | ast.List):
         values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
         for index, item in enumerate(target.elts):
-            _bind(item, values[index] if len(values) == len(target.elts) else None, bound)
-    elif isinstance(target, ast.Starred):
-        _bind(target.value, None, bound)
+            names += _bind(item, values[index] if len(values) == len(target.elts) else None, bound)
+    return names

@@ -35,11 +35,11 @@ def grade(code: str, *, exists: Callable[[str], bool] | None = None, made: Itera
 
 def refused(code: str) -> str | None:
     """Say why a cell is never run (`sudo`, `curl | sh` and their kind), or None."""
-    return next((finding.why for finding in Grader().findings(code) if finding.refused), None)
+    return next((finding.why for finding in _findings(code, Names(), Files()) if finding.refused), None)
 
 
 class Grader:
-    """Grades the cells of one session in order; what a cell imports is known in the next."""
+    """Grades the cells of one session in order; what a cell that ran imports is known in the next."""
 
     def __init__(self, *, exists: Callable[[str], bool] | None = None, made: Iterable[str] = ()):
         self._files = Files(made=set(made))
@@ -53,44 +53,45 @@ class Grader:
         return self._files.made
 
     def grade(self, code: str) -> tuple[Risk, str]:
-        """Grade one cell."""
-        finding = worst(self.findings(code))
+        """Grade one cell, which may then run or not."""
+        finding = worst(_findings(code, self._names.copy(), replace(self._files)))
         return finding.risk, finding.why
 
     def written(self, code: str) -> set[str]:
         """Give the literal paths in the workspace that a cell writes to."""
-        return {finding.written for finding in self.findings(code)} - {""}
+        findings = _findings(code, self._names.copy(), replace(self._files))
+        return {finding.written for finding in findings} - {""}
 
-    def findings(self, code: str, depth: int = 0) -> list[Finding]:
-        """Give all that a cell does."""
-        if depth > DEEPEST:
-            return [Finding("destructive", "code within code within code")]
-        try:
-            tree = parse(code)
-        except SyntaxError:
-            return [Finding("destructive", "does not parse")]
-        self._names.learn(tree)
-        visitor = _Visitor(self, depth)
-        visitor.visit(tree)
-        return visitor.findings
+    def ran(self, code: str, *, completed: bool) -> None:
+        """Take in a cell that ran: later ones know its names. Not `completed`: it stopped somewhere."""
+        names = self._names.copy()
+        _findings(code, names, self._files)
+        if not completed:
+            names.doubt(self._names)
+        self._names = names
 
-    def names(self) -> Names:
-        """What names stand for by now."""
-        return self._names
 
-    def files(self) -> Files:
-        """What is known of the workspace."""
-        return self._files
+def _findings(code: str, names: Names, files: Files, depth: int = 0) -> list[Finding]:
+    """Give all that a cell does; what it does to names and folders stays in `names` and `files`."""
+    if depth > DEEPEST:
+        return [Finding("destructive", "code within code within code")]
+    try:
+        tree = parse(code)
+    except SyntaxError:
+        return [Finding("destructive", "does not parse")]
+    names.learn(tree)
+    visitor = _Visitor(names, files, depth)
+    visitor.visit(tree)
+    return visitor.findings
 
 
 class _Visitor(ast.NodeVisitor):
     """Collects findings from calls, and from mentions of dangerous functions that are handed on."""
 
-    def __init__(self, grader: Grader, depth: int):
+    def __init__(self, names: Names, files: Files, depth: int):
         self.findings: list[Finding] = []
-        self._grader = grader
-        self._names = grader.names()
-        self._files = grader.files()
+        self._names = names
+        self._files = files
         self._depth = depth
 
     # -- nodes --
@@ -116,7 +117,8 @@ class _Visitor(ast.NodeVisitor):
         self._mention(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if self._names.of(node.value) & calls.TABLES and self._names.text(node.slice) is None:
+        read = isinstance(node.ctx, ast.Load)
+        if read and self._names.of(node.value) & calls.TABLES and self._names.text(node.slice) is None:
             self._add("destructive", "looks a name up that the code works out")
         self.generic_visit(node)
 
@@ -132,7 +134,7 @@ class _Visitor(ast.NodeVisitor):
         for name in self._names.of(node):
             name = name.removeprefix("builtins.")
             if name in calls.STARS | calls.RUNS_TEXT | calls.IMPORTS | {"__builtins__"}:
-                self._call(name, ast.Call(node, [ast.Name("_", ast.Load())] * 2, []))
+                self._call(name, ast.Call(node, [ast.Constant(None)] * 2, []))
 
     # -- calls --
 
@@ -212,7 +214,7 @@ class _Visitor(ast.NodeVisitor):
         if text is not None:
             self.findings += self._python(text)
             return
-        inner = _Visitor(self._grader, self._depth + 1)
+        inner = _Visitor(self._names, self._files, self._depth + 1)
         if argument is not None:
             inner.visit(argument)
         fetched = any(finding.risk == "network" for finding in inner.findings)
@@ -220,7 +222,7 @@ class _Visitor(ast.NodeVisitor):
         self.findings.append(Finding("destructive", why, refused=fetched))
 
     def _python(self, code: str) -> list[Finding]:
-        return self._grader.findings(code, self._depth + 1)
+        return _findings(code, self._names, self._files, self._depth + 1)
 
     def _getattr(self, node: ast.Call) -> None:
         powerful = bool(node.args) and bool(self._names.of(node.args[0]) & calls.POWERFUL)

@@ -11,7 +11,7 @@ from nbagent.tools.findings import Files, Finding, normal, outside
 from nbagent.tools.findings import words as word_set
 
 READS = word_set(
-    "[ arch awk basename cat cd cmp column comm cut date df diff dirname du echo env-list egrep exit "
+    "[ arch awk basename cat cd cmp column comm cut date df diff dirname du echo egrep exit "
     "expr false fgrep file find fold free grep groups head hexdump hostname id jq less ll ls lscpu "
     "lsblk man md5sum more nl nproc nvidia-smi od paste popd printenv printf ps pushd pwd readlink "
     "realpath rev seq set sha1sum sha256sum sleep sort stat strings tac tail test tr tree true tty "

@@ -20,7 +20,7 @@ TABLE: list[tuple[Risk, str]] = [
     ("read", "from pathlib import Path\nPath('data.csv').read_text()"),
     ("read", "df['a'].str.replace('x', 'y'); 'a'.replace('b', 'c')"),
     ("read", "df.rename(columns={'a': 'b'}); df.eval('a + b'); df.query('a > 1')"),
-    ("read", "names = list(globals())"),
+    ("read", "names = list(globals()); globals()[f'df_{year}'] = 1"),
     ("read", "eval('1 + 1')"),
     ("read", "import re; re.compile('x')"),
     ("read", "from urllib.parse import urlparse; urlparse('http://x')"),
@@ -200,16 +200,48 @@ def test_dangerous_or_broken_code_is_not_refused_but_asked_about(code: str) -> N
 
 def test_an_import_is_remembered_in_the_next_cell() -> None:
     grader = Grader()
-    assert grader.grade("import os as o")[0] == "read"
+    grader.ran("import os as o", completed=False)
     assert grader.grade("o.remove(path)")[0] == "destructive"
 
 
 def test_a_text_is_remembered_in_the_next_cell() -> None:
     grader = Grader(exists=EXISTING.__contains__)
-    grader.grade("path = 'new.csv'")
+    grader.ran("path = 'new.csv'", completed=True)
     assert grader.grade("df.to_csv(path)")[0] == "write"
-    grader.grade("path = 'data.csv'")
+    grader.ran("path = 'data.csv'", completed=True)
     assert grader.grade("df.to_csv(path)")[0] == "overwrite"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "df.to_csv(path)\npath = 'new.csv'",
+        "if x:\n    path = 'new.csv'\ndf.to_csv(path)",
+        "for path in paths:\n    df.to_csv(path)",
+        "path = 'new.csv'\npath = other\ndf.to_csv(path)",
+    ],
+)
+def test_a_text_that_a_name_may_not_hold_is_not_trusted(code: str) -> None:
+    grader = Grader(exists=EXISTING.__contains__)
+    grader.ran("path = 'data.csv'", completed=True)
+    assert grader.grade(code)[0] == "overwrite"
+
+
+def test_a_cell_that_did_not_run_or_not_to_its_end_binds_nothing_for_sure() -> None:
+    grader = Grader(exists=EXISTING.__contains__)
+    grader.ran("path = 'data.csv'", completed=True)
+    grader.grade("path = 'new.csv'")
+    assert grader.grade("df.to_csv(path)")[0] == "overwrite"
+    grader.ran("1/0\npath = 'new.csv'", completed=False)
+    assert grader.grade("df.to_csv(path)")[0] == "overwrite"
+
+
+def test_after_a_change_of_folder_no_relative_path_is_known() -> None:
+    grader = Grader()
+    assert grader.grade("df.to_csv('new.csv')")[0] == "write"
+    grader.ran("import os; os.chdir('sub')", completed=True)
+    assert grader.grade("df.to_csv('new.csv')")[0] == "overwrite"
+    assert grader.grade("!rm -rf build")[0] == "destructive"
 
 
 def test_a_file_that_the_session_made_may_be_written_and_deleted_unasked() -> None:
