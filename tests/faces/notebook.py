@@ -1,0 +1,77 @@
+"""Runs cells in a real kernel, as nbclient does for papermill and continuous integration."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+
+class Cells:
+    """One kernel; `run` gives a cell's outputs as nbformat dicts."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def run(self, code: str, *, timeout: float = 60) -> list[dict[str, Any]]:
+        outputs: list[dict[str, Any]] = []
+        handles: dict[str, int] = {}
+
+        def take(message: dict[str, Any]) -> None:
+            content, kind = message["content"], message["msg_type"]
+            display = content.get("transient", {}).get("display_id") if isinstance(content, dict) else None
+            if kind == "update_display_data" and display in handles:
+                outputs[handles[display]] = {"output_type": "display_data", **content}
+            elif kind in ("stream", "display_data", "execute_result", "error"):
+                if display:
+                    handles[display] = len(outputs)
+                outputs.append({"output_type": kind, **content})
+
+        reply = self._client.execute_interactive(code, output_hook=take, allow_stdin=False, timeout=timeout)
+        self.status: str = reply["content"]["status"]
+        return outputs
+
+    def text(self, code: str, *, timeout: float = 60) -> str:
+        """Run a cell and give all its plain text."""
+        return "\n".join(map(plain, self.run(code, timeout=timeout)))
+
+
+def plain(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return str(output["text"])
+    if output["output_type"] == "error":
+        return "\n".join(output["traceback"])
+    return str(output["data"].get("text/plain", ""))
+
+
+@contextmanager
+def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
+    """A kernel of this interpreter, working in `folder`."""
+    manager = KernelManager(transport="ipc")
+    manager._kernel_spec = KernelSpec(
+        argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        display_name="Python",
+        language="python",
+    )
+    manager.start_kernel(cwd=str(folder), env={**os.environ, **environment})
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        yield Cells(client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=False)
+        manager.cleanup_resources()
+
+
+def notebook_of(sources: Sequence[str]) -> Any:
+    """A notebook of code cells."""
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])

@@ -1,0 +1,141 @@
+"""`nbagent ...` as a user's shell runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.scripted_server import ScriptedServer, final, plain, run_code
+
+
+def nbagent(
+    *words: str, folder: Path, timeout: float = 60, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nbagent", *words],
+        cwd=folder,
+        env={**os.environ, "NBAGENT_CACHE": str(folder / "cache"), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_run_answers_exports_and_lists_the_session(tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text("name,price\na,1\nb,3\n")
+    steps = [
+        run_code("import pandas as pd\nprint(pd.read_csv('shop.csv').price.mean())"),
+        final("The mean is 2.0."),
+    ]
+    with ScriptedServer(steps) as server:
+        words = ("--base-url", server.base_url, "--model", "stub", "--data", "shop.csv", "--export", "out.ipynb")
+        done = nbagent("run", "What is the mean price?", *words, folder=tmp_path)
+        assert "'price': number" in server.bodies[0]["messages"][1]["content"]
+    assert done.returncode == 0, done.stderr
+    assert "The mean is 2.0." in done.stdout
+    assert "\x1b" not in done.stdout
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert "2.0" in json.dumps(notebook)
+    listed = [json.loads(line) for line in nbagent("sessions", "--json", folder=tmp_path).stdout.splitlines()]
+    assert listed[0]["task"] == "What is the mean price?"
+    again = nbagent("export", listed[0]["id"], "again.ipynb", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert nbagent("export", listed[0]["id"], "again.ipynb", folder=tmp_path).returncode == 2
+
+
+def test_json_prints_one_event_a_line_and_nothing_else(tmp_path: Path) -> None:
+    with ScriptedServer([run_code("print(1)"), final("1")]) as server:
+        done = nbagent("run", "go", "--json", "--base-url", server.base_url, "--model", "stub", folder=tmp_path)
+    types = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert types[0] == "RunStarted"
+    assert types[-1] == "RunFinished"
+    assert "ThoughtDelta" not in types
+
+
+@pytest.mark.parametrize(
+    ("responses", "words", "code"),
+    [
+        ([plain(401, {"error": {"message": "no"}})], (), 1),
+        ([run_code("x = 1")], ("--max-steps", "1"), 3),
+        ([], ("--max-steps", "none"), 2),
+        ([], ("--no-such",), 2),
+        ([], ("--data", "missing.csv"), 2),
+    ],
+)
+def test_exit_codes_tell_how_it_ended(
+    tmp_path: Path, responses: list[object], words: tuple[str, ...], code: int
+) -> None:
+    with ScriptedServer(responses) as server:  # type: ignore[arg-type]
+        done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", *words, folder=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_key_and_weights_one_line_says_what_to_do(tmp_path: Path) -> None:
+    done = nbagent("run", "go", folder=tmp_path)
+    assert done.returncode == 2
+    assert "nbagent model pull" in done.stderr
+    assert "OPENAI_API_KEY" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_export_is_refused_before_any_work_where_the_file_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine.ipynb").write_text("mine")
+    with ScriptedServer() as server:
+        words = ("--base-url", server.base_url, "--model", "stub", "--export", "mine.ipynb")
+        done = nbagent("run", "go", *words, folder=tmp_path)
+        assert not server.requests
+    assert done.returncode == 2
+    assert (tmp_path / "mine.ipynb").read_text() == "mine"
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    home = {"NBAGENT_HOME": str(tmp_path / "file" / "home")}
+    done = nbagent("run", "go", "--base-url", "http://127.0.0.1:9", "--model", "m", folder=tmp_path, **home)
+    assert done.returncode != 0
+    assert "NBAGENT_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_model_list_names_what_there_is(tmp_path: Path) -> None:
+    text = nbagent("model", "list", folder=tmp_path).stdout
+    assert "local:qwen2.5-coder-1.5b (default)" in text
+    assert "not here" in text
+
+
+def test_nothing_is_left_running_when_the_process_is_killed(tmp_path: Path) -> None:
+    import psutil
+
+    from tests.scripted_server import Gate, sse
+
+    gate = Gate()
+    with ScriptedServer([run_code("import os; print(os.getpid())"), sse(gate)]) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nbagent", "run", "go", "--base-url", server.base_url, "--model", "stub"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert gate.reached.wait(30)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        process.kill()
+        process.wait()
+        _gone, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+
+
+def test_every_command_has_help(tmp_path: Path) -> None:
+    listed = nbagent("--help", folder=tmp_path).stdout
+    for command in ("demo", "export", "lab", "model", "run", "sessions"):
+        assert command in listed
+        assert nbagent(command, "--help", folder=tmp_path).returncode == 0

@@ -1,0 +1,184 @@
+"""`%%agent` and `%agent` in a real kernel whose front end takes no questions (nbclient, papermill)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from tests.faces.notebook import Cells, kernel
+from tests.scripted_server import C, F, Recorded, Response, ScriptedServer, T, final, plain, run_code, sse
+
+MERGE = "merged = left.assign(key=left.key.str.strip()).merge(right)\nprint(len(merged))"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as made:
+        yield made
+
+
+@pytest.fixture
+def cells(server: ScriptedServer, tmp_path: Path) -> Iterator[Cells]:
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    environment = {"NBAGENT_BASE_URL": server.base_url, "NBAGENT_MODEL": "stub", "NBAGENT_CACHE": str(tmp_path)}
+    with kernel(folder, environment) as made:
+        made.run("%load_ext nbagent")
+        yield made
+
+
+def bring(name: str) -> Response:
+    arguments = f'{{"name": "{name}"}}'
+    return sse(
+        C(T(index=0, id=name, type="function", function=F("bring_variable", arguments))), C({}, "tool_calls")
+    )
+
+
+def test_the_users_own_variables_are_merged_mended_and_taken_back(
+    cells: Cells, server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.responses = [bring("left"), bring("right"), run_code(MERGE), final("A trailing space loses 1 row.")]
+    cells.run(
+        "import pandas as pd\n"
+        "left = pd.DataFrame({'key': ['a', 'b ', 'c'], 'x': [1, 2, 3]})\n"
+        "right = pd.DataFrame({'key': ['a', 'b', 'c'], 'y': [4, 5, 6]})"
+    )
+    (trace,) = cells.run("%%agent\nWhy does the merge lose a row?")
+    assert cells.status == "ok"
+    assert "A trailing space loses 1 row." in trace["data"]["text/html"]
+    assert "A trailing space loses 1 row." in trace["data"]["text/plain"]
+    assert "<script" not in trace["data"]["text/html"]
+    told = server.bodies[0]["messages"][1]["content"]
+    assert "left: DataFrame (3, 2)" in told
+    assert "pd.DataFrame" in told
+    assert "Why does the merge lose a row?" in told
+    assert cells.text("print('merged' in globals(), _agent.answer, _agent.reason, _agent.steps)").split() == (
+        ["False", "A", "trailing", "space", "loses", "1", "row.", "answered", "4"]
+    )
+    assert "merged is now yours" in cells.text("%agent adopt merged")
+    assert cells.text("print(len(merged), len(left), left.key[1] == 'b ')").split() == ["3", "3", "True"]
+    assert "Exported" in cells.text("%agent export out.ipynb --clean")
+    nbformat.validate(nbformat.read(tmp_path / "notebooks" / "out.ipynb", as_version=4))
+    assert "session" in cells.text("%agent status")
+
+
+def test_code_that_uses_a_users_variable_gets_it_without_asking(cells: Cells, server: ScriptedServer) -> None:
+    server.responses = [
+        run_code("print(sum(prices))"),
+        run_code("prices = [1]"),
+        run_code("print(prices)"),
+        final("6"),
+    ]
+    cells.run("prices = [1, 2, 3]")
+    cells.run("%%agent\nsum them")
+    tools = [message["content"] for message in server.bodies[3]["messages"] if message["role"] == "tool"]
+    assert "6" in tools[0]
+    assert "copied from the user's kernel" in tools[0]
+    assert "[1]" in tools[2]
+    assert cells.text("print(prices)").strip() == "[1, 2, 3]"
+
+
+def test_one_kernel_serves_all_cells_and_ends_with_the_notebook(cells: Cells, server: ScriptedServer) -> None:
+    server.answer = lambda request: alternate(request)
+    pid = int(cells.text("import os; print(os.getpid())"))
+    for number in range(3):
+        cells.run(f"%%agent\ntask {number}")
+    children = psutil.Process(pid).children()
+    assert len(children) == 1
+    cells.run("%agent reset")
+    psutil.wait_procs(children, timeout=5)
+    assert not [child for child in children if child.is_running()]
+
+
+def alternate(request: Recorded) -> Response:
+    last = request.body["messages"][-1]
+    return final("ok") if last["role"] == "tool" else run_code("x = 1")
+
+
+def test_the_users_event_loop_is_left_alone(cells: Cells, server: ScriptedServer) -> None:
+    server.responses = [run_code("import asyncio\nawait asyncio.sleep(0.01)\ny = 5\nprint(y)"), final("ok")]
+    cells.run("%%agent\ngo")
+    assert cells.status == "ok"
+    assert cells.text("import asyncio; print(asyncio.run.__module__); await asyncio.sleep(0.01)").strip() == (
+        "asyncio.runners"
+    )
+
+
+def test_markup_of_the_model_and_of_data_is_text(cells: Cells, server: ScriptedServer) -> None:
+    hostile = '<img src=x onerror="pwned()"><script>pwned()</script>'
+    server.responses = [run_code(f"print('''</pre>{hostile}''')"), final(f"Done {hostile}")]
+    (trace,) = cells.run(f"%%agent\nsay {hostile}")
+    page = trace["data"]["text/html"]
+    assert "<script>" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%agent\n", "empty"),
+        ("%%agent\n   ", "empty"),
+        ("%%agent --no-such-option\ngo", "no-such-option"),
+        ("%%agent --max-steps ten\ngo", "max_steps"),
+        ("%%agent --max-steps 0\ngo", "max_steps"),
+        ("%%agent --approve maybe\ngo", "approve"),
+        ("%%agent --folder /no/such/folder\ngo", "--folder"),
+        ("%%agent --model local:nothing\ngo", "qwen2.5-coder-1.5b"),
+        ("%%agent --model local:qwen2.5-coder-1.5b\ngo", "nbagent model pull"),
+        ("%%agent --key-env NOT_SET\ngo", "NOT_SET"),
+        ('%%agent --model "unclosed\ngo', "cannot be read"),
+        ("%agent dance", "status"),
+        ("%agent adopt", "NAME"),
+        ("%agent adopt x", "no session"),
+        ("%agent export", "PATH"),
+    ],
+)
+def test_bad_input_is_one_line_that_says_what_to_do(cells: Cells, cell: str, said: str) -> None:
+    text = cells.text(cell)
+    assert "Traceback" not in text
+    assert len(text.strip().splitlines()) <= 2
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (plain(401, {"error": {"message": "bad key"}}), "bad key"),
+        (plain(404, {"error": {"message": "model 'stub' not found"}}), "stub"),
+        (plain(200, "<html><body>please log in</body></html>", {"Content-Type": "text/html"}), "log in"),
+    ],
+)
+def test_errors_of_the_server_are_told_in_a_line_and_nothing_is_lost(
+    cells: Cells, server: ScriptedServer, response: Response, said: str
+) -> None:
+    server.responses = [run_code("x = 7"), response, run_code("print(x)"), final("7")]
+    text = cells.text("%%agent\ngo")
+    assert "Traceback" not in text
+    assert said in text
+    assert cells.text("print(_agent.reason)").strip() == "model_error"
+    assert "7" in cells.text("%%agent\nagain")
+
+
+def test_a_server_that_is_down_is_named(cells: Cells) -> None:
+    text = cells.text("%%agent --base-url http://127.0.0.1:9/v1 --max-retry-seconds 0\ngo")
+    assert "127.0.0.1:9" in text
+    assert "Traceback" not in text
+
+
+def test_config_tells_where_each_value_comes_from_and_hides_the_key(cells: Cells) -> None:
+    cells.run("import os; os.environ['NBAGENT_API_KEY'] = 'sk-very-secret-key-1234'")
+    text = cells.text("%agent config")
+    assert "environment NBAGENT_BASE_URL" in text
+    assert "very-secret" not in text
+    assert "…1234" in text
+
+
+def test_help_lists_every_command_and_option(cells: Cells) -> None:
+    text = cells.text("%agent help")
+    for word in ("status", "export", "adopt", "bring", "reset", "model", "--max-steps", "--approve", "--model"):
+        assert word in text
