@@ -293,8 +293,6 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 server.hold(item.seconds, self.connection)
             elif isinstance(item, _Reset):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                # What was sent before must arrive first: a reset throws away what was not read yet.
-                time.sleep(0.05)
                 self.connection.close()
                 self.close_connection = True
             elif isinstance(item, bytes):

@@ -206,10 +206,9 @@ class TestKeys:
         with ScriptedServer([final("ok")]) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
             monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
-            monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gate: open")
             await reply(chat(server.base_url, KEY))
             headers = server.requests[0].headers
-            assert (headers["openai-organization"], headers["x-gate"]) == ("org-mine", "open")
+            assert headers["openai-organization"] == "org-mine"
             assert headers["authorization"] == f"Bearer {KEY}"
 
     async def test_a_key_is_trimmed(self) -> None:

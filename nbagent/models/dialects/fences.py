@@ -132,6 +132,6 @@ def _parses(code: str) -> bool:
                 "exec",
                 ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
             )
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):  # the last: a bug of 3.11
             return False
     return True
