@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-
-import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nbagent.errors import StoreError, UsageError
 from nbagent.events import (
     DialectChosen,
     Event,
+    Output,
     Reasoning,
     RunFinished,
     RunStarted,
@@ -38,6 +37,7 @@ from nbagent.redaction import Redactor
 
 #: Characters of partial output that are shown below a step that is not executed.
 NOTE_CHARACTERS = 2000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NOT_RUN = {
     "": "did not end",
     "error": "failed",
@@ -90,16 +90,14 @@ def export_notebook(
     texts = Texts(redactor, folders, Path.home() if home is None else home)
     writer = _Writer(texts, clean=clean, reasoning=reasoning, data_folder=f"{path.stem}_data")
     writer.write(read_items(events))
-    notebook = new_notebook(cells=writer.cells, metadata=_metadata(events, writer.items, texts, clean))
-    nbformat.validate(notebook)
-    content = nbformat.writes(notebook).encode()
+    content = _notebook(writer.cells, _metadata(events, writer.items, texts, clean))
     data_files = {path.parent / writer.data_folder / name: data for name, data in writer.files.items()}
     for target in () if force else (path, *data_files):
         refuse_existing(target)
     _make_folders(path, data_files)
     for target, data in data_files.items():
         write_whole(target, data, force=force)
-    write_whole(path, content + b"\n", force=force)
+    write_whole(path, content, force=force)
     return ExportReport(
         path=path,
         cells=len(writer.cells),
@@ -118,7 +116,7 @@ class _Writer:
     clean: bool
     reasoning: bool
     data_folder: str
-    cells: list[Any] = field(default_factory=list)
+    cells: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
@@ -134,7 +132,7 @@ class _Writer:
         self.items = list(items)
         first, later = _split_shared(items)
         self._shared(first)
-        label, run = "", RunFinished(reason="answered", run=0)
+        label = ""
         for position, item in enumerate(items):
             match item:
                 case RunStarted():
@@ -156,18 +154,14 @@ class _Writer:
                     pass
             if _is_unfinished(items, position):
                 note = "## Unfinished\n\nThe run was not over when this was exported, or was cut off."
-                self._text(note, "ending", run.model_copy(update={"run": getattr(item, "run", 0)}))
+                self._text(note, "ending", item)
 
     def _step(self, step: Step) -> None:
         if step.runs:
             self.count += 1
-            cell = new_code_cell(
-                source=self.texts.mask(step.code),
-                execution_count=self.count,
-                outputs=[nbformat.from_dict(made) for made in self._outputs.cell(step.outputs, self.count)],
-                metadata={"tags": ["raises-exception"]} if step.needed else {},
-            )
-            self._add(cell, "action", step)
+            outputs = self._outputs.cell(step.outputs, self.count)
+            tags: dict[str, Any] = {"tags": ["raises-exception"]} if step.needed else {}
+            self._code(self.texts.mask(step.code), "action", step, self._told(step), self.count, outputs, tags)
             return
         if step.status == "ok" and not step.died:  # a tool without code
             how = "was used"
@@ -182,7 +176,7 @@ class _Writer:
         parts.append(fenced(self.texts.mask(source), language))
         if partial := self._partial(step):
             parts.append(fenced(partial))
-        self._text("\n\n".join(parts), "action", step)
+        self._text("\n\n".join(parts), "action", step, self._told(step))
 
     def _partial(self, step: Step) -> str:
         """Give the text that a step printed before it ended."""
@@ -202,9 +196,16 @@ class _Writer:
     def _ending(self, event: RunFinished, label: str) -> None:
         if event.reason == "answered":
             caveat = f"\n\n({self._inert(label)})" if label else ""
-            self._text(f"## Answer\n\n{self._inert(event.answer)}{caveat}", "ending", event)
+            self._text(
+                f"## Answer\n\n{self._inert(event.answer)}{caveat}", "ending", event, {"reason": event.reason}
+            )
         else:
-            self._text(f"## Not answered: {event.reason}\n\n{self._inert(event.message)}", "ending", event)
+            self._text(
+                f"## Not answered: {event.reason}\n\n{self._inert(event.message)}",
+                "ending",
+                event,
+                {"reason": event.reason},
+            )
 
     def _shared(self, events: Sequence[Shared]) -> None:
         if not events:
@@ -212,7 +213,7 @@ class _Writer:
         carried = carry(events, self.data_folder, self.texts.redactor, taken=self.files)
         self.files |= carried.files
         self.missing += carried.missing
-        self._add(new_code_cell(source=carried.code), "shared", events[0])
+        self._code(carried.code, "shared", events[0])
 
     def _thinks_of_nothing(self, thought: Thought) -> bool:
         """Whether the thought is empty, or belongs to steps that are all left out."""
@@ -228,20 +229,29 @@ class _Writer:
     def _inert(self, text: str) -> str:
         return inert(self.texts.clean(text))
 
-    def _text(self, source: str, kind: str, of: Item) -> None:
-        self._add(new_markdown_cell(source=source.rstrip()), kind, of)
+    def _told(self, step: Step) -> dict[str, Any]:
+        return {"tool": self.texts.mask(step.tool), "status": step.status, "seconds": round(step.seconds, 3)}
 
-    def _add(self, cell: Any, kind: str, of: Item) -> None:
+    def _text(self, source: str, kind: str, of: Item, told: Mapping[str, Any] = _NOTHING) -> None:
+        self._add({"cell_type": "markdown", "source": source.rstrip(), "metadata": {}}, kind, of, told)
+
+    def _code(
+        self,
+        source: str,
+        kind: str,
+        of: Item,
+        told: Mapping[str, Any] = _NOTHING,
+        count: int | None = None,
+        outputs: Sequence[Output] = (),
+        metadata: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        cell = {"cell_type": "code", "source": source, "execution_count": count, "outputs": list(outputs)}
+        self._add({**cell, "metadata": dict(metadata)}, kind, of, told)
+
+    def _add(self, cell: dict[str, Any], kind: str, of: Item, told: Mapping[str, Any]) -> None:
         self._ids[kind] = self._ids.get(kind, 0) + 1
         cell["id"] = f"{kind}-{self._ids[kind]}"
-        known: dict[str, Any] = {"kind": kind, "run": of.run}
-        if not isinstance(of, Lost):
-            known["step"] = of.step
-        if isinstance(of, Step):
-            known |= {"tool": self.texts.mask(of.tool), "status": of.status, "seconds": round(of.seconds, 3)}
-        if isinstance(of, RunFinished) and of.seq:
-            known["reason"] = of.reason
-        cell["metadata"]["nbagent"] = known
+        cell["metadata"]["nbagent"] = {"kind": kind, "run": of.run, "step": of.step, **told}
         self.cells.append(cell)
 
 
@@ -304,6 +314,16 @@ def _metadata(events: Sequence[Event], items: Sequence[Item], texts: Texts, clea
         "language_info": language,
         "nbagent": {"session": events[0].session, "versions": dict(versions), "clean": clean, "runs": runs},
     }
+
+
+def _notebook(cells: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
+    """Give the file's content, checked against nbformat's schema."""
+    import nbformat  # takes longer to load than all of nbagent, and most sessions are never exported
+
+    notebook = nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells})
+    nbformat.validate(notebook)
+    text: str = nbformat.writes(notebook)
+    return text.encode() + b"\n"
 
 
 def _prompt(events: Sequence[Event], run: int) -> str:

@@ -50,6 +50,11 @@ class Step:
     needed: bool = False  #: it failed, but a later cell needs what it bound
 
     @property
+    def raised(self) -> bool:
+        """Whether its code ran and raised; what failed in another way is not to be run again."""
+        return self.status == "error" and any(output.get("output_type") == "error" for output in self.outputs)
+
+    @property
     def runs(self) -> bool:
         """Whether it is a code cell of the export."""
         return self.started and bool(self.code) and not self.died and (self.status == "ok" or self.needed)
@@ -65,6 +70,7 @@ class Lost:
     """The kernel's variables were gone from here on."""
 
     run: int
+    step: int
     why: str = ""
     names: list[str] = field(default_factory=list)
 
@@ -95,13 +101,13 @@ class _Reader:
                 if step is not None:
                     self._add(step, event)
             case KernelDied():
-                self._lose(Lost(event.run, why=event.why))
+                self._lose(Lost(event.run, event.step, why=event.why))
             case StateLost():
-                self._lose(Lost(event.run, names=event.names))
+                self._lose(Lost(event.run, event.step, names=event.names))
             case KernelStarted():
                 self._kernels += 1
                 if self._kernels > 1:
-                    self._lose(Lost(event.run))
+                    self._lose(Lost(event.run, event.step))
             case _:
                 return
 
@@ -147,7 +153,7 @@ def read_items(events: Iterable[Event]) -> list[Item]:
         reader.take(event)
     items = [item for position, item in enumerate(reader.items) if not _is_the_answer(reader.items, position)]
     ran = [item for item in items if isinstance(item, Step) and item.started and item.code and not item.died]
-    ran = [step for step in ran if step.status in ("ok", "error")]
+    ran = [step for step in ran if step.status == "ok" or step.raised]
     candidates = [Candidate(step.code, step.status == "ok", step.state_lost_before) for step in ran]
     for index in needed_failures(candidates):
         ran[index].needed = True

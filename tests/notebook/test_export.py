@@ -122,6 +122,19 @@ def test_hidden_reasoning_is_left_out_unless_asked_for(target: Path) -> None:
     assert "hmm" in json.dumps(exported(log, target, force=True, reasoning=True))
 
 
+def test_a_display_that_a_later_cell_updates_shows_its_last_state(target: Path) -> None:
+    shown = {"output_type": "display_data", "data": {"text/plain": "10 %"}, "transient": {"display_id": "bar"}}
+    log = (
+        Log()
+        .task()
+        .ran("show()", shown)
+        .ran("go()", {**shown, "output_type": "update_display_data"} | {"data": {"text/plain": "99 %"}})
+    )
+    first, second = [cell for cell in exported(log.answer("a"), target).cells if cell.cell_type == "code"]
+    assert first.outputs[0].data["text/plain"] == "99 %"
+    assert second.outputs == []
+
+
 def test_several_runs_of_a_session_follow_each_other(target: Path) -> None:
     log = Log().task("one").ran("a = 1").answer("first").task("two").ran("a").answer("second")
     notebook = exported(log, target)
@@ -138,6 +151,15 @@ def test_a_run_that_never_ended_says_so(target: Path) -> None:
     log = Log().task("one").thought("t").ran("1").task("two").answer("a").task("three")
     endings = sources(exported(log, target), "ending")
     assert [ending.splitlines()[0] for ending in endings] == ["## Unfinished", "## Answer", "## Unfinished"]
+
+
+def test_a_log_that_was_cut_off_anywhere_can_be_exported(target: Path, tmp_path: Path) -> None:
+    log = Log().task("one").kernel().reasoning("r").thought("t").shared("n", 1, tmp_path).ran("n", stream("1\n"))
+    log.failed("n.a").not_run("x", "denied").died("boom()", stream("so")).ran("n").answer("1").task("two").ran("2")
+    for length in range(3, len(log.events) + 1):
+        part = Log()
+        part.events = log.events[:length]
+        exported(part, target, force=True)
 
 
 def test_a_session_without_a_run_cannot_be_exported(target: Path) -> None:
@@ -199,6 +221,11 @@ def test_a_failed_step_is_code_where_a_later_cell_needs_what_it_bound(target: Pa
 def test_clean_leaves_out_the_thoughts_of_what_it_leaves_out(target: Path) -> None:
     log = Log().task().thought("try aa").failed("df.aa").thought("then a").ran("1").answer("a")
     assert sources(exported(log, target, clean=True), "thought") == ["then a"]
+
+
+def test_a_step_that_ended_without_raising_is_not_run_again_even_where_its_names_are_needed(target: Path) -> None:
+    log = Log().task().ran("a = 1\nexit_hard()", status="error", summary="the kernel died").ran("print(a)")
+    assert code(exported(log.answer("1"), target)) == ["print(a)"]
 
 
 def test_lost_state_is_said_once(target: Path) -> None:
