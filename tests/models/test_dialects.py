@@ -293,6 +293,17 @@ class TestFenced:
         reply = "1. do\n   ```python\n   if a:\n       b\n   ```\n"
         assert code(await read(FencedDialect(), reply)) == "if a:\n    b"
 
+    async def test_a_block_may_open_at_the_end_of_a_line(self) -> None:
+        parts = await read(FencedDialect(), *"I count: ```python\nprint(1)\n```\n")
+        assert code(parts) == "print(1)"
+        assert text(parts) == "I count: "
+
+    async def test_marks_in_the_middle_of_a_line_are_text(self) -> None:
+        reply = "Write ```python blocks``` or `x`, and ``` too.\nDone ``"
+        parts = await read(FencedDialect(), *reply)
+        assert not actions(parts)
+        assert text(parts) == reply
+
     async def test_a_forgotten_end_is_forgiven(self) -> None:
         assert code(await read(FencedDialect(), "```python\nprint(1)")) == "print(1)"
 

@@ -13,6 +13,8 @@ import warnings
 from nbagent.protocols import ActionPart, ReplyPart, Text
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n]*)")
+#: Small models open the block at the end of a line of prose.
+_LATE_OPENING = re.compile(r"(?P<before>.*[^\s`][ \t]*)(?P<marks>`{3,})[ \t]*(?:python3?|py)[ \t]*", re.IGNORECASE)
 _MAY_BE_FENCE = re.compile(r"[ \t]*(`{0,2}|`{3,}[^\n]*|~{0,2}|~{3,}[^\n]*)")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _MARKED = {"python", "py", "python3"}
@@ -58,7 +60,7 @@ class FenceReader:
             if piece.endswith("\n"):
                 self._whole_line(shown)
             elif not _MAY_BE_FENCE.fullmatch(self._line):
-                self._give(shown, self._line)
+                self._give(shown, self._line if self._state == "block" else _before_marks(self._line))
         return shown
 
     def finish(self) -> list[ReplyPart]:
@@ -80,6 +82,9 @@ class FenceReader:
         self.raw += self._line
         if self._state == "block":
             self._block_line(line, fence, shown)
+        elif self._state == "prose" and (late := _LATE_OPENING.fullmatch(line)):
+            self._give(shown, late["before"])
+            self._fence, self._state = ("", late["marks"]), "block"
         else:
             self._prose_line(fence)
             if self._state != "block":
@@ -116,9 +121,15 @@ class FenceReader:
         return not fence["info"].strip() and fence["marks"].startswith(marks)
 
     def _give(self, shown: list[ReplyPart], line: str) -> None:
-        new, self._given = line[self._given :], len(line)
+        new, self._given = line[self._given :], max(self._given, len(line))
         if new:
             shown.append(ActionPart("run_code", new) if self._state == "block" else Text(new))
+
+
+def _before_marks(line: str) -> str:
+    """The part of a line under way that no late opening can begin in."""
+    marks = line.find("```")
+    return line[:marks] if marks >= 0 else line.rstrip("`")
 
 
 def _parses(code: str) -> bool:
