@@ -18,13 +18,14 @@ from nbagent.tools.trace import shorten
 #: More changed variables than this are counted only; a longer summary is cut.
 MOST_VARIABLES = 12
 LONGEST_SUMMARY = 60
+MOST_HTML = 20_000  #: characters that are read of an output that is HTML only
 
 _WARNING = re.compile(r"^(?:.*?:\d+: )?(\w*Warning: .*)(?:\n[ \t]+.*)?$", re.MULTILINE)
 _DIMENSIONS = re.compile(r"\[(\d+) rows x (\d+) columns\]\s*\Z")
 _HTML_DIMENSIONS = re.compile(r"<p>(\d+) rows . (\d+) columns</p>")
 _NAMELESS = re.compile(r"<[\w.]+(?: object)?(?: at 0x[0-9a-f]+)?>")  # says nothing of what is shown
 _ROW_END = re.compile(r"<br ?/?>|</(?:tr|p|li|div|h\d)>", re.IGNORECASE)
-_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
 def tell(outputs: Sequence[Output], executed: Executed) -> str:
@@ -102,7 +103,7 @@ def fence(data: str, nonce: str, limit: int) -> str:
     No mark with the nonce can stand in the data, so that it cannot end the block. Elsewhere the nonce may
     stand: it could be a part of a number.
     """
-    mark = re.compile(rf"(<\s*/?\s*output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", re.IGNORECASE)
+    mark = re.compile(rf"(<\s{{0,9}}/?\s{{0,9}}output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", re.IGNORECASE)
     data = cut(mark.sub(r"\1…", data), limit)
     return f"<output {nonce}>\n{data}\n</output {nonce}>"
 
@@ -138,7 +139,7 @@ def _display(data: dict[str, Any]) -> str:
         if mime in data:
             return plain(_text(data[mime]))
     if html:
-        rows = _ROW_END.sub("\n", re.sub(r"\s+", " ", html))
+        rows = _ROW_END.sub("\n", re.sub(r"\s+", " ", html[:MOST_HTML]))
         return plain(unescape(re.sub(r" *\n[ \n]*", "\n", re.sub(r" +", " ", _TAGS.sub(" ", rows))))).strip()
     if "application/json" in data:
         return str(data["application/json"])

@@ -17,7 +17,7 @@ def plain(text: str) -> str:
     """Take away escape codes and resolve carriage returns and backspaces. `\\r\\n` is a line end."""
     if not text.isprintable():
         text = _ESCAPE.sub("", text)
-        text = re.sub(r"\r+\n", "\n", text)
+        text = re.sub(r"(?<!\r)\r+\n", "\n", text)
         text = "\n".join(_line(line) for line in text.split("\n"))
     return text
 

@@ -149,3 +149,13 @@ def test_data_cannot_end_its_own_block() -> None:
 @given(st.text(alphabet="<>/output 12"))
 def test_no_text_can_hold_the_closing_mark(text: str) -> None:
     assert fence(text, "12", 4000).count("</output 12>") == 1
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "piece", ["<", " ", "\r", "\x1b[", "\x1b]", "\b", "<script>", "</output ", "a:1", "-", "\n", "9"]
+)
+def test_no_output_makes_shaping_slow(piece: str) -> None:
+    text = "<" + piece * (200_000 // len(piece))
+    fence(tell([stream(text), stream(text, "stderr"), display({"text/html": text})], OK), "3fa9c1", 4000)
+    tell([{"output_type": "error", "ename": "E", "evalue": text, "traceback": [text]}], OK)
