@@ -233,7 +233,13 @@ class Child:
                 os.truncate(self._log, 0)
 
     async def close(self, gentle: bool = False) -> None:
-        """End the process and its group and leave nothing behind; `gentle` lets it end by itself first."""
+        """End the process and its group and leave nothing behind; `gentle` lets it end by itself first.
+
+        Goes on to its end even if the caller is cancelled.
+        """
+        await asyncio.shield(asyncio.create_task(self._close(gentle)))
+
+    async def _close(self, gentle: bool) -> None:
         if gentle and not await self.death():
             self.channels.ask_to_exit()
             await self._ended_within(EXIT_GRACE)

@@ -60,7 +60,9 @@ class Confinement:
         place = path if path.exists() else path.parent
         if os.access(place, os.W_OK):
             folder = path if path.is_dir() else path.parent
-            return f"blocked by confinement: {path}; allow with --allow-write {folder}"
+            late = path.exists() and any(_within(secret, path.parent) for secret in self.hidden)
+            note = " (what was made there since can be read after `%agent reset`)" if late else ""
+            return f"blocked by confinement: {path}; allow with --allow-write {folder}{note}"
         return ""
 
 
@@ -118,6 +120,7 @@ def environment_for(
     environment = {name: value for name, value in given.items() if name not in hidden}
     environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     # The user's own profile may start anything, nbagent included.
+    environment.pop("PYTHONSTARTUP", None)
     environment["IPYTHONDIR"] = str(_made(scratch / "ipython"))
     if not confinement.active:
         return environment

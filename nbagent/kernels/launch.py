@@ -35,16 +35,15 @@ def landlock_abi() -> int:
     return max(int(version), 0)
 
 
-def confine(writable: list[str], hidden: list[str]) -> None:
+def confine(writable: list[str], hidden: list[str], abi: int) -> None:
     """Let this process and its children write below `writable` only and read nothing below `hidden`.
 
-    Only rights that the running system's version knows are asked for. Signals stay free in every version:
+    Only rights that version `abi` of Landlock knows are asked for. Signals stay free in every version:
     the host interrupts by signal.
 
     Raises:
         OSError: the system refused; nothing is confined then.
     """
-    abi = landlock_abi()
     write_file = WRITE_FILE | (TRUNCATE if abi >= 3 else 0)
     write = write_file | _CHANGE_TREE | (REFER if abi >= 2 else 0)
     read = READ_FILE if hidden else 0
@@ -122,7 +121,7 @@ def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
     outcome = {"ipykernel": importlib.util.find_spec("ipykernel_launcher") is not None, "refused": ""}
     if plan["confine"]:
         try:
-            confine(plan["writable"], plan["hidden"])
+            confine(plan["writable"], plan["hidden"], landlock_abi())
         except OSError as error:
             outcome["refused"] = error.strerror or "refused"
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
@@ -132,5 +131,6 @@ def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # this file's folder: ipykernel is looked for where the kernel will look
+    # ipykernel is looked for where the kernel will look, so not in this file's folder.
+    sys.path = [place for place in sys.path if place != str(Path(__file__).parent)]
     main(*sys.argv[1:])

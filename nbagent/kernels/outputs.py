@@ -141,8 +141,8 @@ class Outputs:
         self._pieces: list[tuple[str, str]] = []
         self._held: list[Output] | None = None  # from the first clear_output on
         self._clear_next = False
-        self._updated: dict[str, Output] = {}
-        self._rich_count = self._rich_size = self._rich_left_out = 0
+        self._updated: dict[str, tuple[Output, int]] = {}
+        self._rich_count = self._rich_size = self._rich_left_out = self._updated_size = 0
 
     def take(self, kind: str, content: Mapping[str, Any]) -> None:
         """Take in one message of the kernel; kinds that are no output (comm messages) are dropped."""
@@ -179,7 +179,7 @@ class Outputs:
         self.flush()
         self._give_streams(self._text.tail())
         held, self._held = self._held or [], None
-        for output in (*held, *self._updated.values()):
+        for output in (*held, *(output for output, _ in self._updated.values())):
             self._hand_on(output)
         if self._rich_left_out:
             note = f"[{self._rich_left_out} more rich outputs were left out]\n"
@@ -215,15 +215,12 @@ class Outputs:
         data = valid_bundle(content.get("data"), self._limit)
         metadata = valid_json(content.get("metadata") or {})
         output: Output = {"output_type": "display_data", "data": data, "metadata": metadata}
-        self._rich_count += 1
-        self._rich_size += _size(data)
+        size = _size(data)
         if kind == "update_display_data":
-            display = str((content.get("transient") or {}).get("display_id", ""))
-            self._rich_count -= 1
-            self._rich_size -= _size(data)
-            if display in self._updated or len(self._updated) < MOST_RICH_OUTPUTS:
-                self._updated[display] = output
+            self._update(str((content.get("transient") or {}).get("display_id", "")), output, size)
             return
+        self._rich_count += 1
+        self._rich_size += size
         if self._rich_count > MOST_RICH_OUTPUTS or self._rich_size > LARGEST_RICH_TOTAL:
             self._rich_left_out += 1
             return
@@ -231,6 +228,16 @@ class Outputs:
             count = content.get("execution_count")
             output = {**output, "output_type": kind, "execution_count": count if isinstance(count, int) else None}
         self._give(output)
+
+    def _update(self, display: str, output: Output, size: int) -> None:
+        _, replaced = self._updated.pop(display, (output, 0))
+        total = self._updated_size - replaced + size
+        if len(self._updated) >= MOST_RICH_OUTPUTS or total > LARGEST_RICH_TOTAL:
+            self._rich_left_out += 1
+            total -= size
+        else:
+            self._updated[display] = output, size
+        self._updated_size = total
 
     def _error(self, content: Mapping[str, Any]) -> Output:
         lines = content.get("traceback") or []

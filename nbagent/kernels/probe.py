@@ -8,6 +8,7 @@ repr, no len, no attribute of a type that it does not know.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import pickle
 import sys
@@ -209,8 +210,22 @@ def _close_figures() -> None:
             helpers.Gcf.destroy(manager)
 
 
+def _last_words_first(end: Any, kernel: int) -> Any:
+    """Let what was printed leave the process before `end` ends it: a message takes a moment to be sent."""
+
+    @functools.wraps(end)
+    def wrapper(*arguments: Any) -> None:
+        if os.getpid() == kernel and (end.__name__ != "kill" or arguments[:1] == (kernel,)):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            time.sleep(0.02)
+        end(*arguments)
+
+    return wrapper
+
+
 def install() -> None:
-    """Make `exit()` an ordinary SystemExit, and let each figure be shown once."""
+    """Make `exit()` an ordinary SystemExit, let each figure be shown once and the last words be heard."""
     from IPython.core.autocall import ZMQExitAutocall
 
     class Exit(ZMQExitAutocall):  # type: ignore[misc]
@@ -224,4 +239,6 @@ def install() -> None:
     for name in ("exit", "quit"):
         shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
     shell.events.register("post_execute", _close_figures)
+    for name in ("_exit", "abort", "kill"):
+        setattr(os, name, _last_words_first(getattr(os, name), os.getpid()))
     changes()

@@ -84,6 +84,7 @@ class ProcessKernel:
         self._child: Child | None = None
         self._known: dict[str, Variable] = {}
         self._deaths = 0
+        self._closed = False
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -100,7 +101,7 @@ class ProcessKernel:
 
         Raises:
             KernelNotStarted: it was not started before and cannot be.
-            KernelLost: it died and could not be started again, or died three times in a row.
+            KernelLost: it died and could not be started again, died three times in a row, or was closed.
         """
         job = _Job()
         task = self._spawn(self._execute(job, code, timeout))
@@ -111,6 +112,8 @@ class ProcessKernel:
         finally:
             job.ask_to_stop()  # cancelled or left by the caller; the next job waits for the end anyway
             await asyncio.wait({task})
+        if task.cancelled():
+            raise KernelLost("the kernel was closed while it ran code")
         yield task.result()
 
     async def bring(self, name: str, file: Path) -> None:
@@ -125,6 +128,7 @@ class ProcessKernel:
 
     async def close(self) -> None:
         """End it and all that its code started in its process group."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -139,12 +143,23 @@ class ProcessKernel:
     def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it may be gone
 
     async def _in_turn(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Finish `work` even if the caller is cancelled: half a transfer would be in the next job's way."""
-        return await asyncio.shield(self._spawn(work))
+        task = self._spawn(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise TransferError("the kernel was closed before the variable had travelled") from None
+            raise
 
     async def _execute(self, job: _Job, code: str, timeout: float) -> Executed:
         started = time.monotonic()
@@ -255,6 +270,8 @@ class ProcessKernel:
     # -- the process ------------------------------------------------------------------------------------
 
     async def _ensure(self) -> Child:
+        if self._closed:
+            raise KernelLost("the kernel was closed")
         if self._child is None:
             self._child = await self._launch()
         return self._child

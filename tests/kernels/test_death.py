@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -30,11 +31,12 @@ def wait_until_gone(pid: int, seconds: float) -> None:
 
 
 @pytest.fixture
-def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the private folders of kernels are made."""
     place = Path(tempfile.mkdtemp(prefix="rooms-"))  # short: a socket's path is limited
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
+    yield place
+    shutil.rmtree(place)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ async def test_a_death_between_two_executions_is_told_by_the_next_one(own_kernel
     pid = int(await value(own_kernel, "__import__('os').getpid()"))
     await run(own_kernel, "rows = 1")
     os.kill(pid, signal.SIGKILL)
-    wait_until_gone(pid, 5)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     ran = await run(own_kernel, "print('not run')")
     assert ran.executed.status == "died"
     assert ran.executed.error == (
@@ -194,7 +196,7 @@ async def test_the_sockets_are_private_and_gone_once_the_kernel_runs(
     starting = asyncio.create_task(kernel.start())
     modes = set()
     while not starting.done():
-        modes |= {stat.S_IMODE(room.stat().st_mode) for room in rooms.iterdir()}
+        modes |= {room.stat().st_mode & 0o777 for room in rooms.iterdir()}
         await asyncio.sleep(0.01)
     await starting
     assert modes == {0o700}

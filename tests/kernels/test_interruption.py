@@ -12,6 +12,7 @@ from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import run, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+own_loop = pytest.mark.asyncio(loop_scope="function")  #: for the kernels that a test makes for itself
 
 STUBBORN = """
 import time
@@ -66,6 +67,7 @@ async def test_awaiting_code_is_interrupted_too(kernel: ProcessKernel) -> None:
     assert ran.executed.seconds < 4
 
 
+@own_loop
 async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await run(own_kernel, "rows = [1, 2, 3]")
     ran = await run(own_kernel, STUBBORN, timeout=1)
@@ -161,6 +163,7 @@ async def test_code_that_was_cancelled_before_its_turn_never_runs(kernel: Proces
     assert await value(kernel, "ran") == "[]"
 
 
+@own_loop
 async def test_cancelled_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await start_and_cancel(own_kernel, STUBBORN, "begun")
     assert await value(own_kernel, "'free'") == "free"
