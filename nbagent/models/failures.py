@@ -110,7 +110,7 @@ class Server:
 
     def not_openai(self, text: str) -> ReplyBroken:
         """The answer is something else altogether."""
-        return ReplyBroken(f"{self.url} gave not an OpenAI-compatible answer: {self.clean(text, 80)}")
+        return ReplyBroken(f"what {self.url} gave is not an OpenAI-compatible answer: {self.clean(text, 80)}")
 
     def status(self, status: int, body: Any, headers: Any = None) -> ModelError | Trouble:
         """Judge an HTTP status with its body."""
@@ -129,10 +129,10 @@ class Server:
             return ModelRefused(
                 f"{self.url} redirects ({status}) to {target}: give the address behind that as base URL"
             )
+        if status == 404 and isinstance(body, dict):
+            return ModelRefused(f"{self.host} answered 404{said} (asked at {self.url})")
         if status == 404:
-            return ModelRefused(
-                f"{self.url} gave 404{said}: base URLs usually end in /v1; or there is no such model"
-            )
+            return ModelRefused(f"there is nothing at {self.url} (404): base URLs usually end in /v1")
         return ModelRefused(f"{self.host} refused the request ({status}){said}")
 
     def event(self, error: Any) -> ModelError | Trouble:
