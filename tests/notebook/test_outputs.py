@@ -8,6 +8,8 @@ from typing import Any
 
 import nbformat
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook
 
 from nbagent.events import Output
@@ -56,6 +58,40 @@ def display(data: dict[str, Any], **more: Any) -> Output:
 def test_odd_outputs_become_valid(output: Output, expected: dict[str, Any]) -> None:
     (made,) = cleaned(output)
     assert made.items() >= expected.items()
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.binary(max_size=4)
+    | st.text(st.characters(), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+MIMES = st.sampled_from(
+    ["text/plain", "text/html", "image/png", "image/svg+xml", "application/json", "a/b+json", "x", ""]
+)
+KINDS = st.sampled_from(
+    ["stream", "display_data", "update_display_data", "execute_result", "error", "clear_output", "odd"]
+)
+ODD = st.fixed_dictionaries(
+    {"output_type": KINDS | ANYTHING},
+    optional={
+        "data": st.dictionaries(MIMES, ANYTHING, max_size=3) | ANYTHING,
+        **dict.fromkeys(
+            ("metadata", "text", "name", "transient", "ename", "evalue", "traceback", "wait"), ANYTHING
+        ),
+    },
+)
+
+
+@given(st.lists(ODD, max_size=4))
+def test_whatever_a_kernel_sends_the_notebook_is_valid(outputs: list[Output]) -> None:
+    cleaned(*outputs)
 
 
 def test_consecutive_streams_of_one_name_are_one() -> None:
