@@ -47,6 +47,7 @@ class Step:
     outputs: list[Output] = field(default_factory=list)
     died: bool = False
     state_lost_before: bool = False
+    placed: bool = False
     needed: bool = False  #: it failed, but a later cell needs what it bound
 
     @property
@@ -90,12 +91,14 @@ class _Reader:
     def take(self, event: Event) -> None:
         match event:
             case RunStarted() | RunFinished():
-                self._open = []
+                self.end()
                 self.items.append(event)
-            case Thought() | Reasoning() | Shared():
+            case Thought() | Reasoning():
                 self.items.append(event)
+            case Shared():
+                self._share(event)
             case ActionProposed():
-                self._propose(event)
+                self._open.append(Step(event.run, event.step, event.call_id, event.tool, event.arguments))
             case ActionEdited() | ApprovalAsked() | ActionStarted() | OutputAdded() | ActionFinished():
                 step = self._step_of(event)
                 if step is not None:
@@ -111,10 +114,25 @@ class _Reader:
             case _:
                 return
 
-    def _propose(self, event: ActionProposed) -> None:
-        step = Step(event.run, event.step, event.call_id, event.tool, event.arguments)
-        self._open.append(step)
-        self.items.append(step)
+    def end(self) -> None:
+        """Give the actions that never ended their place."""
+        for step in self._open:
+            self._place(step)
+        self._open = []
+
+    def _place(self, step: Step) -> None:
+        """Give an action the place where it began to run, or was turned down."""
+        if not step.placed:
+            step.placed = True
+            self.items.append(step)
+
+    def _share(self, event: Shared) -> None:
+        """Put a variable before the action that it was brought for."""
+        step = self._step_of(event)
+        if step is not None and step.placed:
+            self.items.insert(next(at for at, item in enumerate(self.items) if item is step), event)
+        else:
+            self.items.append(event)
 
     def _step_of(self, event: Event) -> Step | None:
         """Find the open action of an event; servers may give two actions one id."""
@@ -127,13 +145,15 @@ class _Reader:
             case ApprovalAsked():
                 step.code = event.code
             case ActionStarted():
+                self._place(step)
                 step.started, step.code = True, event.code
                 step.state_lost_before, self._lost = self._lost, False
             case OutputAdded():
                 step.outputs.append(event.output)
             case ActionFinished():
                 step.status, step.seconds, step.summary = event.status, event.seconds, event.summary
-                self._open.remove(step)
+                self._place(step)
+                self._open = [other for other in self._open if other is not step]
 
     def _lose(self, lost: Lost) -> None:
         for step in self._open:
@@ -151,6 +171,7 @@ def read_items(events: Iterable[Event]) -> list[Item]:
     reader = _Reader()
     for event in events:
         reader.take(event)
+    reader.end()
     items = [item for position, item in enumerate(reader.items) if not _is_the_answer(reader.items, position)]
     ran = [item for item in items if isinstance(item, Step) and item.started and item.code and not item.died]
     ran = [step for step in ran if step.status == "ok" or step.raised]

@@ -102,10 +102,26 @@ class Log:
         self.add(KernelDied(why="signal 9", call_id=call)).add(StateLost(names=["df"], call_id=call))
         return self.add(ActionFinished(status="error", seconds=1, summary="the kernel died", call_id=call))
 
-    def shared(self, name: str, value: Any, folder: Path) -> Log:
+    def propose(self, code: str) -> Log:
+        self._propose(code, "run_code")
+        return self
+
+    def run_proposed(
+        self, code: str, *, call: str = "", dies: bool = False, shared: tuple[str, Any, Path] | None = None
+    ) -> Log:
+        """Run what was proposed (the last, or `call`); `shared` is brought once it has started."""
+        call = call or f"call_{self._calls}"
+        self.add(ActionStarted(tool="run_code", arguments={"code": code}, code=code, call_id=call))
+        if shared is not None:
+            self.shared(*shared, call=call)
+        if dies:
+            self.add(KernelDied(why="signal 9", call_id=call)).add(StateLost(names=["df"], call_id=call))
+        return self.add(ActionFinished(status="error" if dies else "ok", seconds=0.5, call_id=call))
+
+    def shared(self, name: str, value: Any, folder: Path, call: str = "") -> Log:
         file = folder / f"{name}-{len(self.events)}.pkl"
         file.write_bytes(pickle.dumps(value))
-        return self.add(Shared(name=name, summary=type(value).__name__, file=str(file)))
+        return self.add(Shared(name=name, summary=type(value).__name__, file=str(file), call_id=call))
 
     def answer(self, answer: str) -> Log:
         return self._finish("answered", answer=answer)

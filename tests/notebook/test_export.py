@@ -249,6 +249,20 @@ def test_it_runs_in_a_clean_kernel_in_an_empty_folder(target: Path, tmp_path: Pa
     assert execute_clean(target, folder=tmp_path / "empty")[-1][1] == "2.0\n"
 
 
+def test_a_variable_that_was_brought_for_a_cell_comes_before_it(target: Path, tmp_path: Path) -> None:
+    log = Log().task().ran("n = 0").propose("n.append(3)").shared("n", [1, 2], tmp_path, call="call_2")
+    log.run_proposed("n.append(3)", shared=("m", [4], tmp_path)).ran("print(n + m)").answer("a")
+    export_notebook(log.events, target)
+    assert execute_clean(target)[-1][1] == "[1, 2, 3, 4]\n"
+
+
+def test_actions_of_one_reply_stand_in_the_order_in_which_they_ran(target: Path) -> None:
+    log = Log().task().propose("boom()").propose("print(1)").run_proposed("boom()", call="call_1", dies=True)
+    log.run_proposed("print(1)", call="call_2").answer("a")
+    kinds = [cell.metadata.nbagent.kind for cell in exported(log, target).cells]
+    assert kinds == ["task", "action", "note", "action", "ending"]
+
+
 def test_a_large_variable_lies_beside_the_notebook(target: Path, tmp_path: Path) -> None:
     log = Log().task().shared("text", "x" * 100_000, tmp_path).ran("print(len(text))").answer("a")
     report = export_notebook(log.events, target)
