@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this system has no L
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with credentials, beside the workspace."""
     home = tmp_path / "home"
     for name in (".ssh", ".config/gcloud", ".config/other", "project"):
@@ -30,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (home / ".netrc").write_text("machine x password y")
     (home / "data.csv").write_text("a,b")
     monkeypatch.setenv("HOME", str(home))
-    yield home
+    return home
 
 
 @pytest_asyncio.fixture
@@ -53,21 +52,23 @@ async def test_the_workspace_and_scratch_are_writable_and_nothing_else(
     )
     ran = await run(kernel, inside)
     assert ran.text() == "ok\n", ran.executed.error
-    (tmp_path / "mine").write_text("precious")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("precious")
     for code in (
-        f"open({str(tmp_path / 'mine')!r}, 'w')",
-        f"import os; os.remove({str(tmp_path / 'mine')!r})",
-        f"import os; os.truncate({str(tmp_path / 'mine')!r}, 0)",
-        f"import os; os.mkdir({str(tmp_path / 'new')!r})",
+        f"open({str(outside / 'mine')!r}, 'w')",
+        f"import os; os.remove({str(outside / 'mine')!r})",
+        f"import os; os.truncate({str(outside / 'mine')!r}, 0)",
+        f"import os; os.mkdir({str(outside / 'new')!r})",
     ):
         ran = await run(kernel, code)
         assert ran.executed.status == "error"
-        assert f"; blocked by confinement: {tmp_path}" in ran.executed.error
-        assert ran.executed.error.endswith(f"; allow with --allow-write {tmp_path}")
-    ran = await run(kernel, f"!rm {tmp_path / 'mine'}")
+        assert f"; blocked by confinement: {outside}" in ran.executed.error
+        assert ran.executed.error.endswith(f"; allow with --allow-write {outside}")
+    ran = await run(kernel, f"!rm {outside / 'mine'}")
     assert "exit status 1" in ran.text("stderr")
-    assert (tmp_path / "mine").read_text() == "precious"
-    assert not (tmp_path / "new").exists()
+    assert (outside / "mine").read_text() == "precious"
+    assert not (outside / "new").exists()
 
 
 async def test_credentials_are_hidden_and_the_rest_is_readable(kernel: ProcessKernel, home: Path) -> None:
@@ -77,6 +78,14 @@ async def test_credentials_are_hidden_and_the_rest_is_readable(kernel: ProcessKe
         assert f"; blocked by confinement: {home / name} holds credentials" in ran.executed.error
     for name in (".config/other/file", "project/file", "data.csv"):
         assert (await run(kernel, f"open({str(home / name)!r}).read()")).executed.status == "ok"
+
+
+async def test_a_file_made_after_the_start_beside_credentials_is_explained(
+    kernel: ProcessKernel, home: Path
+) -> None:
+    (home / "late.csv").write_text("a")
+    ran = await run(kernel, f"open({str(home / 'late.csv')!r})")
+    assert ran.executed.error.endswith("(what was made there since can be read after `%agent reset`)")
 
 
 async def test_a_refusal_inside_another_error_is_explained_too(kernel: ProcessKernel, tmp_path: Path) -> None:

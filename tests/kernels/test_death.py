@@ -94,6 +94,19 @@ async def test_three_deaths_in_a_row_are_the_end(own_kernel: ProcessKernel) -> N
         await run(own_kernel, die)
 
 
+async def test_a_kernel_that_cannot_be_started_again_is_the_end(kernel_maker: KernelMaker, tmp_path: Path) -> None:
+    once = f'[ -e {tmp_path}/used ] && {{ echo "no more" >&2; exit 2; }}; exec {sys.executable} "$@"'
+    kernel = kernel_maker(python=interpreter(tmp_path, once))
+    await run(kernel, "1")
+    (tmp_path / "used").touch()
+    with pytest.raises(KernelLost) as raised:
+        await run(kernel, "import os; os._exit(7)")
+    assert str(raised.value) == (
+        "the kernel process exited with code 7, and no new one could be started: "
+        "the kernel process exited with code 2 while it was starting: no more"
+    )
+
+
 async def test_an_execution_that_the_kernel_survives_starts_the_count_anew(own_kernel: ProcessKernel) -> None:
     for _ in range(3):
         assert (await run(own_kernel, "import os; os._exit(1)")).executed.status == "died"
@@ -185,8 +198,10 @@ async def test_closing_ends_running_code(own_kernel: ProcessKernel) -> None:
     started = time.monotonic()
     await own_kernel.close()
     assert time.monotonic() - started < 5
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(KernelLost, match="the kernel was closed while it ran code"):
         await task
+    with pytest.raises(KernelLost, match="the kernel was closed"):
+        await run(own_kernel, "1")
 
 
 async def test_the_sockets_are_private_and_gone_once_the_kernel_runs(

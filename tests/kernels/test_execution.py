@@ -69,9 +69,8 @@ display({"application/x.foo": {"a": 1}, "image/png": b"\\x89PNG"}, raw=True)
 
 async def test_stream_text_comes_while_the_code_runs(kernel: ProcessKernel) -> None:
     loop = asyncio.get_running_loop()
-    arrivals = []
-    async for _ in kernel.execute("import time\nprint(1, flush=True)\ntime.sleep(0.6)\nprint(2)", timeout=20):
-        arrivals.append(loop.time())
+    code = "import time\nprint(1, flush=True)\ntime.sleep(0.6)\nprint(2)"
+    arrivals = [loop.time() async for _ in kernel.execute(code, timeout=20)]
     assert arrivals[1] - arrivals[0] > 0.4
 
 

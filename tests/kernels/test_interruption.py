@@ -115,7 +115,7 @@ async def test_cancelling_interrupts_the_code_and_keeps_the_kernel(kernel: Proce
 async def test_closing_the_iteration_interrupts_the_code(kernel: ProcessKernel) -> None:
     outputs = kernel.execute("import time\nprint('OLD', flush=True)\ntime.sleep(60)", timeout=60)
     assert (await anext(outputs))["text"] == "OLD\n"  # type: ignore[index]
-    await outputs.aclose()  # type: ignore[attr-defined]
+    await outputs.aclose()
     started = time.monotonic()
     assert await value(kernel, "'free'") == "free"
     assert time.monotonic() - started < 2

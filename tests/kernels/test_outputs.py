@@ -53,7 +53,7 @@ mimes = st.sampled_from(
 )
 names = st.sampled_from(["stdout", "stderr", "log", "\ud800"])
 words = st.text(st.characters(), max_size=60)
-messages = st.one_of(
+messages: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.tuples(st.just("stream"), st.fixed_dictionaries({"name": names, "text": words})),
     st.tuples(
         st.sampled_from(["display_data", "update_display_data", "execute_result"]),
