@@ -59,6 +59,11 @@ class IPythonHost:
             and type(value).__module__.partition(".")[0] != "nbagent"
         ]
 
+    def identity(self, name: str) -> int:
+        """Give the identity of the user's object of that name; 0 where there is none."""
+        names = self._shell.user_ns
+        return id(names[name]) if name in names else 0
+
     def recent_cells(self, count: int) -> list[str]:
         """Give the source of the last cells that the user ran, oldest first; the current one is not among them."""
         cells = [_AGENT_LINE.sub("", cell).strip("\n") for cell in self._past() if not _is_the_agents(cell)]

@@ -31,6 +31,7 @@ from nbagent.events import (
     Usage,
 )
 from nbagent.guards import End, Guards, Nudge
+from nbagent.models.assembler import CUT
 from nbagent.protocols import (
     Action,
     ActionPart,
@@ -49,8 +50,6 @@ from nbagent.protocols import (
     UsageReport,
 )
 from nbagent.tools.gateway import Gateway
-
-CUT = "Your reply was cut by the output limit, so nothing of it was run. Send a shorter step."
 
 
 @dataclass(slots=True)
@@ -202,15 +201,16 @@ class Loop:
         return self._heed(nudge) if nudge is not None else None
 
     async def _do(self, action: Action) -> End | None:
-        result, observation = await self.gateway.call(action, self.tool_context, self._ask)
+        result, _ = await self.gateway.call(action, self.tool_context, self._ask)
         if result.answer is not None:
             self._answer = result.answer.strip()
             return End("answered", "")
         if result.kernel_lost:
             return End("kernel_lost", result.summary)
-        if result.status == "denied" and self._denied is not None:
-            return self._denied
-        return self._heed(self.guards.acted(action, result.status, observation))
+        denial, self._denied = self._denied, None
+        if denial is not None:
+            return denial
+        return self._heed(self.guards.acted(action, result.status, result.notice + result.text))
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
         approval = await self.ask(request)

@@ -1,7 +1,6 @@
 """The seams: what the loop needs of a model, a dialect, a kernel, a tool, a store, a host and a view.
 
-Values and protocols only. Implementations live in the folders of the layer above and do not know each
-other; the loop is typed against these alone.
+Implementations live in the layer above and do not know each other; the loop is typed against these alone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 from nbagent.events import ActionStatus, DialectName, Event, Output, Risk, Usage
 from nbagent.redaction import Redactor
 
-# -- what comes out of a model's reply ------------------------------------------------------------------
+# -- what comes out of a model's reply --
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Finish:
 ReplyPart = Text | ReasoningText | ActionPart | Action | UsageReport | Attempt | Raw | Malformed | Finish
 
 
-# -- model and dialect ----------------------------------------------------------------------------------
+# -- model and dialect --
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class Dialect(Protocol):
         ...
 
 
-# -- kernel ---------------------------------------------------------------------------------------------
+# -- kernel --
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ class Kernel(Protocol):
         ...
 
 
-# -- host -----------------------------------------------------------------------------------------------
+# -- host --
 
 T = TypeVar("T")
 
@@ -233,6 +232,10 @@ class Host(Protocol):
 
     def variables(self) -> list[Variable]:
         """List the user's own live variables (call it on the main thread)."""
+        ...
+
+    def identity(self, name: str) -> int:
+        """Give a number that changes when the user binds `name` anew; 0 where there is none."""
         ...
 
     def recent_cells(self, count: int) -> list[str]:
@@ -252,7 +255,7 @@ class Host(Protocol):
         ...
 
 
-# -- tools ----------------------------------------------------------------------------------------------
+# -- tools --
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,8 @@ class ApprovalRequest:
 class ToolResult:
     """What a tool gives back, before the gateway shapes it for the model.
 
-    `text` is data (fenced, cut to size); `notice` is nbagent's own word on it: first, never cut, unfenced.
+    `text` and `changes` (what it did to the variables) are data: fenced, cut to size. `notice` is nbagent's
+    own word on it: first, never cut, unfenced.
     """
 
     status: ActionStatus
@@ -291,6 +295,7 @@ class ToolResult:
     answer: str | None = None  #: set by `final_answer` only: ends the run
     kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
     notice: str = ""
+    changes: str = ""
 
 
 class ToolContext(Protocol):
@@ -325,7 +330,7 @@ class Tool(Protocol):
         ...
 
 
-# -- store and view -------------------------------------------------------------------------------------
+# -- store and view --
 
 
 @dataclass(frozen=True, slots=True)

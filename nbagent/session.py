@@ -26,7 +26,6 @@ from nbagent.events import (
     RunFinished,
     RunStarted,
     SessionStarted,
-    Shared,
     StepFinished,
     StepStarted,
 )
@@ -42,6 +41,7 @@ from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Sett
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
+from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
 
 #: Packages whose versions a re-run may depend on.
@@ -90,6 +90,9 @@ class Session:
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._nonce = secrets.token_hex(3)
+        self._sharing = Sharing()
+        self._run_code = RunCode(self.folder, self._sharing)
+        self._bring_variable = BringVariable(self._sharing)
         self.log: SessionLog = store.create()
         self.kernel: Kernel = self._make_kernel(resolved.settings)
         self._emit(SessionStarted(nonce=self._nonce, versions=_versions(), folder=str(self.folder)))
@@ -154,12 +157,10 @@ class Session:
         """Copy a variable of the user's into the agent's kernel; give its summary. Raises `TransferError`."""
         if self._host is None:
             raise TransferError("there is no notebook here to bring from")
-        host, file = self._host, self._exchange_file(name)
-        summary = await host.call(lambda: host.dump(name, file))
         await self.kernel.start()
-        await self.kernel.bring(name, file)
-        self._emit(Shared(name=name, summary=summary, file=str(file)))
-        return summary
+        return await self._sharing.bring(
+            name, self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
+        )
 
     async def close(self) -> None:
         """End the kernel and the model's connections, and let go of the log."""
@@ -201,7 +202,7 @@ class Session:
             guards=Guards(settings.max_steps, settings.max_seconds),
             emit=self._emit,
             ask=view.ask,
-            tool_context=self._run_context(settings, choice),
+            tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
             context_window=choice.context_window,
         )
@@ -242,7 +243,7 @@ class Session:
                 )
             )
 
-    def _run_context(self, settings: Settings, choice: Choice) -> RunContext:
+    def _run_context(self, settings: Settings, observation_characters: int) -> RunContext:
         return RunContext(
             kernel=self.kernel,
             host=self._host,
@@ -250,14 +251,14 @@ class Session:
             redactor=self.redactor,
             nonce=self._nonce,
             cell_timeout=settings.cell_timeout,
-            observation_characters=choice.observation_characters,
+            observation_characters=observation_characters,
             emit=self._emit,
         )
 
     def _tools(self, choice: Choice) -> list[Tool]:
-        tools: list[Tool] = [RunCode(self.folder)]
+        tools: list[Tool] = [self._run_code]
         if self._host is not None and choice.dialect != "fenced":
-            tools.append(BringVariable())
+            tools.append(self._bring_variable)
         if choice.dialect == "json":
             tools.append(FinalAnswer())
         return tools

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 from nbagent.errors import ModelError, NoModelError
 from nbagent.events import DialectName
@@ -86,7 +85,6 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
 
 
 async def _server(settings: Settings) -> Choice:
-    host = urlsplit(settings.base_url if "//" in settings.base_url else f"http://{settings.base_url}")
     model = OpenAIChat(
         settings.model,
         settings.base_url,
@@ -94,7 +92,6 @@ async def _server(settings: Settings) -> Choice:
         first_token_timeout=settings.first_token_timeout,
         stream_timeout=settings.stream_timeout,
         max_retry_seconds=settings.max_retry_seconds,
-        host=f"{host.scheme}://{host.netloc.rpartition('@')[2]}",
     )
     if not settings.model:
         raise NoModelError(await _which_models(model))

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from nbagent.events import ActionStatus, Output, OutputAdded, Risk
+from nbagent.events import ActionStatus, KernelDied, Output, OutputAdded, Risk, StateLost
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import StreamRedactor
 from nbagent.tools.risk import Grader
-from nbagent.tools.shape import notice, tell
+from nbagent.tools.shape import notice, tell, variables_line
+from nbagent.tools.sharing import Sharing
 from nbagent.tools.source import syntax_error, without_fences
 
 _STATUS: dict[str, ActionStatus] = {"died": "error"}
@@ -55,8 +56,9 @@ class RunCode:
         schema=RunCodeArguments.model_json_schema(),
     )
 
-    def __init__(self, workspace: Path):
+    def __init__(self, workspace: Path, sharing: Sharing | None = None):
         self._workspace = workspace
+        self._sharing = sharing or Sharing()
         self._grader = Grader(exists=self._exists)
 
     def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
@@ -66,8 +68,11 @@ class RunCode:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the code, emitting its outputs as they come."""
         code = arguments["code"]
+        copied = await self._sharing.bring_needed(code, context)
         new_files = [path for path in self._grader.written(code) if not self._exists(path)]
         outputs, executed = await _execute(code, context)
+        self._sharing.executed(code, executed)
+        _tell_of_loss(executed, context)
         self._grader.ran(code, completed=executed.status == "ok")
         self._grader.made.update(path for path in new_files if self._exists(path))
         return ToolResult(
@@ -75,11 +80,19 @@ class RunCode:
             tell(outputs, executed),
             summary=executed.error.partition("\n")[0],
             execution_count=executed.execution_count,
-            notice=notice(outputs, executed),
+            notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
+            changes=variables_line(executed.changes, executed.gone),
         )
 
     def _exists(self, path: str) -> bool:
         return (self._workspace / path).exists()
+
+
+def _tell_of_loss(executed: Executed, context: ToolContext) -> None:
+    if executed.status == "died":
+        context.emit(KernelDied(why=executed.error))
+    if executed.state_lost:
+        context.emit(StateLost(names=list(executed.lost_names)))
 
 
 async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed]:
@@ -96,7 +109,7 @@ async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Execu
             if rest := stream.flush():
                 add({"output_type": "stream", "name": name, "text": rest})
 
-    async with aclosing(cast("Any", context.kernel.execute(code, timeout=context.cell_timeout))) as results:
+    async with aclosing(context.kernel.execute(code, timeout=context.cell_timeout)) as results:
         async for item in results:
             if isinstance(item, Executed):
                 flush()

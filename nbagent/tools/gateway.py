@@ -75,7 +75,8 @@ class Gateway:
 def observation(result: ToolResult, context: ToolContext) -> str:
     """Redact, cut to size and fence. Masking comes first, so that no secret is half visible at the cut."""
     notice = context.redactor.text(result.notice)
-    data = context.redactor.text(result.text).strip("\n")
+    told = "\n".join(part for part in (result.text.strip("\n"), result.changes) if part.strip())
+    data = context.redactor.text(told)
     if not data.strip():
         return notice or "(no output)"
     fenced = fence(data, context.nonce, context.observation_characters)

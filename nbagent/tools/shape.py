@@ -29,9 +29,8 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^<>]*>", re.DOTALL | re.IGNOREC
 
 
 def tell(outputs: Sequence[Output], executed: Executed) -> str:
-    """Give the data of one execution: outputs in order, and the variables that changed."""
+    """Give the data of one execution: its outputs in order."""
     parts = [_one(output, executed) for output in merged(outputs)]
-    parts += [variables_line(executed.changes, executed.gone)]
     return "\n".join(part for part in parts if part.strip())
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.errors import TransferError
-from nbagent.events import Risk, Shared
+from nbagent.events import Risk
 from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.tools.sharing import Sharing
 
 
 class BringVariableArguments(BaseModel):
@@ -36,6 +37,9 @@ class BringVariable:
         schema=BringVariableArguments.model_json_schema(),
     )
 
+    def __init__(self, sharing: Sharing | None = None):
+        self._sharing = sharing or Sharing()
+
     def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
         """A copy changes nothing of the user's."""
         return "read", "copies a variable"
@@ -48,15 +52,10 @@ class BringVariable:
         known = [variable.name for variable in await host.call(host.variables)]
         if name not in known:
             return _unknown(name, known)
-        folder = context.session_folder / "shared"
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{name}.pkl"
         try:
-            summary = await host.call(lambda: host.dump(name, file))
-            await context.kernel.bring(name, file)
+            summary = await self._sharing.bring(name, context)
         except TransferError as error:
             return ToolResult("error", "", str(error), notice=f"{name} could not be brought: {error}")
-        context.emit(Shared(name=name, summary=summary, file=str(file)))
         return ToolResult(
             "ok", f"{name} {summary}".strip(), f"brought {name}", notice=f"{name} is in your kernel now:"
         )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbagent.protocols import Executed, Variable
-from nbagent.tools.shape import cut, fence, notice, tell
+from nbagent.tools.shape import cut, fence, notice, tell, variables_line
 from nbagent.tools.terminal import plain
 
 OK = Executed("ok", 0.1, 1)
@@ -92,13 +92,11 @@ def test_html_is_told_as_text_where_the_plain_text_says_nothing() -> None:
 
 
 def test_changed_variables_stand_in_one_last_line() -> None:
-    executed = Executed(
-        "ok", 0.1, 1, changes=(Variable("df", "DataFrame", "(891, 12)"), Variable("x", "int", "5"))
-    )
-    assert tell([stream("hi\n")], executed) == "hi\nVariables: df DataFrame (891, 12); x int 5"
+    changes = (Variable("df", "DataFrame", "(891, 12)"), Variable("x", "int", "5"))
+    assert variables_line(changes, ()) == "Variables: df DataFrame (891, 12); x int 5"
     many = tuple(Variable(f"v{i}", "int", "1") for i in range(30))
-    assert tell([], Executed("ok", 0.1, changes=many)).endswith("v11 int 1; and 18 more")
-    assert tell([], Executed("ok", 0.1, gone=("a", "b"))) == "Deleted: a, b"
+    assert variables_line(many, ()).endswith("v11 int 1; and 18 more")
+    assert variables_line((), ("a", "b")) == "Deleted: a, b"
 
 
 def test_lost_state_is_told_with_its_names() -> None:
