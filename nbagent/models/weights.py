@@ -130,8 +130,7 @@ class WeightsCache:
             WeightsError: there is no file, or it is not what it should be; one of the cache is deleted.
         """
         weights = self.entry(name)
-        for path in {self.folder / weights.file, self._named(weights) or self.folder / weights.file}:
-            self._mark(path).unlink(missing_ok=True)
+        self._mark(self._named(weights) or self.folder / weights.file).unlink(missing_ok=True)
         found = self.find(name)
         if found is None:
             raise WeightsError(f"the weights of {weights.name} are not here; get them with `nbagent model pull`")

