@@ -26,7 +26,8 @@ from nbagent.events import (
     StepStarted,
     Thought,
 )
-from nbagent.protocols import Action, Dialect, Observation, Request
+from nbagent.protocols import Dialect, Observation, Request
+from nbagent.reply import Action
 
 #: A rough but safe ratio for prose, code and numbers when no tokenizer is at hand.
 CHARACTERS_PER_TOKEN = 3.0

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 
 from nbagent.events import ActionStatus, Reason
-from nbagent.protocols import Action
+from nbagent.reply import Action
 
 #: The same call with the same result: said at the second time, ended at the fourth.
 REPEAT_NUDGE = 2

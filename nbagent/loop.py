@@ -32,21 +32,17 @@ from nbagent.events import (
 )
 from nbagent.guards import End, Guards, Nudge
 from nbagent.models.assembler import CUT
-from nbagent.protocols import (
+from nbagent.protocols import Approval, ApprovalRequest, Dialect, Model, ToolContext
+from nbagent.reply import (
     Action,
     ActionPart,
-    Approval,
-    ApprovalRequest,
     Attempt,
-    Dialect,
     Finish,
     Malformed,
-    Model,
     Raw,
     ReasoningText,
     ReplyPart,
     Text,
-    ToolContext,
     UsageReport,
 )
 from nbagent.tools.gateway import Gateway

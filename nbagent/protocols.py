@@ -12,82 +12,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from nbagent.events import ActionStatus, DialectName, Event, Output, Risk, Usage
+from nbagent.events import ActionStatus, DialectName, Event, Output, Risk
 from nbagent.redaction import Redactor
-
-# -- what comes out of a model's reply --
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A piece of what the model says in the open."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningText:
-    """A piece of the hidden reasoning channel."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ActionPart:
-    """A readable piece of an action under way (code, or raw arguments). Never run: only shown."""
-
-    tool: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One complete tool call. `arguments` is the raw string, a JSON object if the model did well."""
-
-    call_id: str
-    tool: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReport:
-    """Tokens of this request."""
-
-    usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """The request failed and is sent again after `wait` seconds; every part before this one is void."""
-
-    number: int
-    wait: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """The reply as it stays in the history (text dialects), made-up observations cut off."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """The reply cannot be used as it is; `correction` is the shortest useful word to the model."""
-
-    correction: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The reply is whole. `length`: the server cut it at the token limit."""
-
-    reason: Literal["stop", "length", "filter"]
-
-
-ReplyPart = Text | ReasoningText | ActionPart | Action | UsageReport | Attempt | Raw | Malformed | Finish
-
+from nbagent.reply import Action, ReplyPart
 
 # -- model and dialect --
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbagent.guards import EMPTY_REPLIES, End, Guards, Nudge, signature
-from nbagent.protocols import Action
+from nbagent.reply import Action
 
 
 def run_code(code: str, call_id: str = "a") -> Action:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from nbagent.events import Usage
 from nbagent.models.json_stream import JsonScanner, is_cut, parse_liberally
 from nbagent.models.thinking import ThinkSplitter
-from nbagent.protocols import Action, ActionPart, Finish, Malformed, ReasoningText, ReplyPart, UsageReport
+from nbagent.reply import Action, ActionPart, Finish, Malformed, ReasoningText, ReplyPart, UsageReport
 
 CUT = "Your reply was cut off by the output limit, so nothing of that action was run. Send a shorter step."
 NAMELESS = "A tool call came without the name of a tool, so nothing was run. Name the tool."

@@ -13,7 +13,8 @@ from nbagent.models import weights
 from nbagent.models.embedded_owner import ServerOwner, ServerParameters
 from nbagent.models.embedded_server import LOOPBACK, Record
 from nbagent.models.openai_chat import OpenAIChat
-from nbagent.protocols import Attempt, ReplyPart, Request
+from nbagent.protocols import Request
+from nbagent.reply import Attempt, ReplyPart
 
 #: The window in tokens. It costs memory (28 KB a token for the 1.5B), not time.
 CONTEXT_WINDOW = 16384

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from nbagent.errors import ModelBusy, ModelError, ModelRefused, ModelStalled, ModelUnreachable, ReplyBroken
-from nbagent.protocols import Attempt
+from nbagent.reply import Attempt
 
 Kind = Literal["busy", "broken", "stalled", "unreachable"]
 

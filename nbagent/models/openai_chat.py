@@ -19,7 +19,8 @@ from nbagent.models.address import goes_direct, host_of, normalise, proxy_variab
 from nbagent.models.assembler import Assembler
 from nbagent.models.failures import Retries, Server, Trouble, translated
 from nbagent.models.reading import ReplyReader
-from nbagent.protocols import ReplyPart, Request
+from nbagent.protocols import Request
+from nbagent.reply import ReplyPart
 from nbagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:

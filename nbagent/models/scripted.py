@@ -15,7 +15,8 @@ from typing import Any
 
 from nbagent.events import Usage
 from nbagent.models.assembler import made_up_id
-from nbagent.protocols import Action, ActionPart, Finish, ReplyPart, Request, Text, UsageReport
+from nbagent.protocols import Request
+from nbagent.reply import Action, ActionPart, Finish, ReplyPart, Text, UsageReport
 
 #: Usage of every scripted reply, so that sums can be checked.
 SCRIPTED_USAGE = Usage(prompt_tokens=10, completion_tokens=5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbagent.protocols import ReasoningText, Text
+from nbagent.reply import ReasoningText, Text
 
 _OPEN, _CLOSE = "<think>", "</think>"
 

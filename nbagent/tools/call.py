@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbagent.events import Event, Risk
-from nbagent.protocols import Action, Approval, ApprovalRequest, Host, Kernel, Tool, ToolContext, ToolResult
+from nbagent.protocols import Approval, ApprovalRequest, Host, Kernel, Tool, ToolContext, ToolResult
 from nbagent.redaction import Redactor
+from nbagent.reply import Action
 
 Approve = Literal["ask", "auto", "each", "off"]
 Ask = Callable[[ApprovalRequest], Awaitable[Approval]]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from nbagent.errors import NbAgentError
 from nbagent.events import ActionFinished, Observed
-from nbagent.protocols import Action, Approval, ApprovalRequest, Tool, ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import Approval, ApprovalRequest, Tool, ToolContext, ToolResult, ToolSpec
+from nbagent.reply import Action
 from nbagent.tools.call import Approve, Ask, Call, CallContext
 from nbagent.tools.links import CHAIN
 from nbagent.tools.shape import fence

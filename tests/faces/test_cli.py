@@ -99,8 +99,16 @@ def test_an_export_is_refused_before_any_work_where_the_file_is_there(tmp_path: 
 
 def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    home = {"NBAGENT_HOME": str(tmp_path / "file" / "home")}
-    done = nbagent("run", "go", "--base-url", "http://127.0.0.1:9", "--model", "m", folder=tmp_path, **home)
+    done = nbagent(
+        "run",
+        "go",
+        "--base-url",
+        "http://127.0.0.1:9",
+        "--model",
+        "m",
+        folder=tmp_path,
+        NBAGENT_HOME=str(tmp_path / "file" / "home"),
+    )
     assert done.returncode != 0
     assert "NBAGENT_HOME" in done.stderr
     assert "Traceback" not in done.stderr

@@ -19,7 +19,8 @@ import pytest
 from nbagent.models import weights
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.embedded_server import Record
-from nbagent.protocols import Attempt, Finish, ReplyPart, Request, Text, UsageReport
+from nbagent.protocols import Request
+from nbagent.reply import Attempt, Finish, ReplyPart, Text, UsageReport
 
 pytestmark = pytest.mark.local
 

@@ -14,7 +14,7 @@ from nbagent.events import Usage
 from nbagent.models.assembler import CUT, NAMELESS, Assembler
 from nbagent.models.json_stream import JsonScanner, is_cut
 from nbagent.models.sse import SseDecoder
-from nbagent.protocols import Action, ActionPart, Finish, Malformed, ReasoningText, ReplyPart, Text, UsageReport
+from nbagent.reply import Action, ActionPart, Finish, Malformed, ReasoningText, ReplyPart, Text, UsageReport
 from tests.scripted_server import C, F, T
 
 

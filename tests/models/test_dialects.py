@@ -16,19 +16,17 @@ from nbagent.models.assembler import CUT
 from nbagent.models.dialects import FencedDialect, JsonDialect, ToolsDialect, dialect_named
 from nbagent.models.dialects.fenced import UNDECIDED
 from nbagent.models.dialects.json_object import NOT_THE_OBJECT
-from nbagent.protocols import (
+from nbagent.protocols import Dialect, Observation, ToolSpec
+from nbagent.reply import (
     Action,
     ActionPart,
     Attempt,
-    Dialect,
     Finish,
     Malformed,
-    Observation,
     Raw,
     ReasoningText,
     ReplyPart,
     Text,
-    ToolSpec,
     UsageReport,
 )
 

@@ -30,7 +30,8 @@ from nbagent.events import Usage
 from nbagent.models.address import host_of, is_loopback, normalise, proxy_variable
 from nbagent.models.failures import Server, Trouble, http_libraries, translated
 from nbagent.models.openai_chat import OpenAIChat
-from nbagent.protocols import Action, Attempt, Finish, Malformed, Model, ReplyPart, Request, Text, UsageReport
+from nbagent.protocols import Model, Request
+from nbagent.reply import Action, Attempt, Finish, Malformed, ReplyPart, Text, UsageReport
 from tests.scripted_server import (
     RESET,
     C,

@@ -10,7 +10,8 @@ import pytest
 
 from nbagent.errors import ModelBusy
 from nbagent.models.scripted import Pause, ScriptedModel, ScriptError, call, say
-from nbagent.protocols import Action, ActionPart, Finish, Model, ReplyPart, Request, Text
+from nbagent.protocols import Model, Request
+from nbagent.reply import Action, ActionPart, Finish, ReplyPart, Text
 
 REQUEST = Request(b'{"model": "scripted"}')
 

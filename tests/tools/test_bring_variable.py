@@ -13,7 +13,8 @@ from traitlets.config import Config
 
 from nbagent.events import Shared
 from nbagent.host import IPythonHost
-from nbagent.protocols import Action, Approval
+from nbagent.protocols import Approval
+from nbagent.reply import Action
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.variables import BringVariable

@@ -18,8 +18,9 @@ from nbagent.events import (
     Observed,
     Risk,
 )
-from nbagent.protocols import Action, Approval, ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import Approval, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import Redactor
+from nbagent.reply import Action
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.call import Approve
 from nbagent.tools.code import RunCode

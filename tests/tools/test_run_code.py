@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from nbagent.events import ActionEdited, ActionFinished, ActionStarted, Observed, OutputAdded
-from nbagent.protocols import Action, Approval, ToolResult
+from nbagent.protocols import Approval, ToolResult
 from nbagent.redaction import Redactor
+from nbagent.reply import Action
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from tests.tools.conftest import Context, User

@@ -8,7 +8,8 @@ from typing import Any
 
 from nbagent.events import Usage
 from nbagent.models.assembler import CHARACTERS_PER_TOKEN
-from nbagent.protocols import Observation, ReplyPart, UsageReport
+from nbagent.protocols import Observation
+from nbagent.reply import ReplyPart, UsageReport
 
 #: Servers refuse assistant messages without content; this stands for a reply that had none.
 EMPTY_REPLY = "(empty reply)"

@@ -10,7 +10,8 @@ from nbagent.events import DialectName
 from nbagent.models.assembler import CUT, made_up_id
 from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.dialects.fences import FenceReader
-from nbagent.protocols import Action, Attempt, Finish, Malformed, Observation, Raw, ReplyPart, Text, ToolSpec
+from nbagent.protocols import Observation, ToolSpec
+from nbagent.reply import Action, Attempt, Finish, Malformed, Raw, ReplyPart, Text
 
 UNDECIDED = (
     "A fence before your ```python block was never closed, so it is not clear what to run, and nothing was "

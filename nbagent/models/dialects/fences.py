@@ -10,7 +10,7 @@ import ast
 import re
 import warnings
 
-from nbagent.protocols import ActionPart, ReplyPart, Text
+from nbagent.reply import ActionPart, ReplyPart, Text
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n]*)")
 #: Small models open the block at the end of a line of prose.

@@ -14,18 +14,8 @@ from nbagent.events import DialectName
 from nbagent.models.assembler import CUT, made_up_id
 from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.json_stream import JsonScanner, Piece, parse_liberally
-from nbagent.protocols import (
-    Action,
-    ActionPart,
-    Attempt,
-    Finish,
-    Malformed,
-    Observation,
-    Raw,
-    ReplyPart,
-    Text,
-    ToolSpec,
-)
+from nbagent.protocols import Observation, ToolSpec
+from nbagent.reply import Action, ActionPart, Attempt, Finish, Malformed, Raw, ReplyPart, Text
 
 NOT_THE_OBJECT = (
     "Your reply was not the one JSON object that is expected, so nothing was run. Reply with only "

@@ -8,7 +8,8 @@ from typing import Any
 
 from nbagent.events import DialectName
 from nbagent.models.dialects.common import close, object_of, said
-from nbagent.protocols import Action, Observation, ReplyPart, ToolSpec
+from nbagent.protocols import Observation, ToolSpec
+from nbagent.reply import Action, ReplyPart
 
 
 class ToolsDialect:
