@@ -18,7 +18,8 @@ from zmq.error import ZMQError
 from nbagent.kernels.outputs import Outputs
 
 COALESCE = 0.03  #: seconds for which stream pieces are gathered
-FAIR = 20  #: messages after which others on the event loop get their turn in a flood
+FAIR = 500_000  #: bytes after which others on the event loop get their turn in a flood
+LEAST = 10_000  #: bytes that a message counts for at least
 
 
 class Conversation:
@@ -135,16 +136,17 @@ class Channels:
         return conversation
 
     async def _read(self, socket: Any) -> None:
-        count = 0
+        weight = 0
         while True:
             try:
                 parts = await socket.recv_multipart()
             except ZMQError:  # closed under us
                 return
+            weight += max(LEAST, sum(map(len, parts)))
             self._sort(parts)
-            del parts
-            count += 1
-            if count % FAIR == 0:
+            del parts  # up to many MB, while we wait for the next one
+            if weight > FAIR:
+                weight = 0
                 await asyncio.sleep(0)
 
     def _sort(self, parts: list[bytes]) -> None:
@@ -157,10 +159,12 @@ class Channels:
             if conversation is None:
                 return
             message = self._session.deserialize(rest)
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError):
+            kind, content = message["msg_type"], message["content"]
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError):
             return  # not a message of this protocol, or not signed with our key
+        if not isinstance(content, dict):
+            return
         conversation.heard = self._heard
-        kind, content = message["msg_type"], message["content"]
         if kind in ("execute_reply", "kernel_info_reply"):
             conversation.take_reply(content)
         else:

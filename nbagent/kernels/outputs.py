@@ -212,12 +212,17 @@ class Outputs:
 
     def _take_rich(self, kind: str, content: Mapping[str, Any]) -> None:
         self.flush()
-        data = valid_bundle(content.get("data"), self._limit)
-        metadata = valid_json(content.get("metadata") or {})
+        try:
+            data = valid_bundle(content.get("data"), self._limit)
+            metadata = valid_json(content.get("metadata") or {})
+        except RecursionError:
+            data, metadata = {"text/plain": "[an output was left out: it is nested too deeply]"}, {}
         output: Output = {"output_type": "display_data", "data": data, "metadata": metadata}
         size = _size(data)
         if kind == "update_display_data":
-            self._update(str((content.get("transient") or {}).get("display_id", "")), output, size)
+            transient = content.get("transient")
+            display = transient.get("display_id", "") if isinstance(transient, Mapping) else ""
+            self._update(str(display), output, size)
             return
         self._rich_count += 1
         self._rich_size += size

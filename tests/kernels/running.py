@@ -11,7 +11,7 @@ import psutil
 
 from nbagent.events import Output
 from nbagent.kernels.process import ProcessKernel
-from nbagent.protocols import Executed
+from nbagent.protocols import Executed, Kernel
 
 
 @dataclass
@@ -63,4 +63,6 @@ def gone(pid: int) -> bool:
         return True
 
 
+#: The protocol is kept: a type checker sees it here.
+PROTOCOL: type[Kernel] = ProcessKernel
 KernelMaker = Callable[..., ProcessKernel]

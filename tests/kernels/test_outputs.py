@@ -118,6 +118,14 @@ def test_the_result_text_is_cut_in_the_middle() -> None:
     assert found["data"]["text/plain"] == f"{'x' * 75}\n[... 50 characters left out ...]\n{'z' * 25}"
 
 
+def test_what_is_nested_too_deeply_is_replaced_by_a_note() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    (found,) = fold(display({"application/json": deep}))
+    assert found["data"] == {"text/plain": "[an output was left out: it is nested too deeply]"}
+
+
 def test_a_huge_rich_output_is_replaced_by_a_note() -> None:
     (found,) = fold(display({"text/plain": "a plot", "text/html": "x" * (room.LARGEST_OUTPUT + 1)}))
     assert found["data"] == {"text/plain": "a plot\n[an output of 10.0 MB was left out: text/plain, text/html]"}
