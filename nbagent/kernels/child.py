@@ -203,21 +203,16 @@ class Child:
         provisioner = self._manager.provisioner
         if provisioner is None or not provisioner.has_process:
             return "has ended"
-        if os.name != "posix":
+        if not hasattr(os, "waitid"):
             code = await provisioner.poll()
-            return "" if code is None else f"exited with code {code}"
+            return "" if code is None else _how_it_ended(code)
         try:
             end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
         except ChildProcessError:  # someone in this process waits for every child
             return "has ended"
         if end is None:
             return ""
-        if end.si_code == os.CLD_EXITED:
-            return f"exited with code {end.si_status}"
-        try:
-            return f"was killed by signal {end.si_status} ({signal.Signals(end.si_status).name})"
-        except ValueError:  # a real-time signal has no name
-            return f"was killed by signal {end.si_status}"
+        return _how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
 
     async def interrupt(self) -> None:
         """Interrupt what runs, in this kernel's own process group."""
@@ -259,3 +254,13 @@ class Child:
         until = clock() + seconds
         while clock() < until and not await self.death():  # noqa: ASYNC110 (a process sends no event)
             await asyncio.sleep(0.005)
+
+
+def _how_it_ended(code: int) -> str:
+    """Say it in words; a negative code is a signal's."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-code}"

@@ -230,7 +230,8 @@ class ProcessKernel:
         seconds = time.monotonic() - started
         status: Literal["ok", "error", "timeout", "interrupted"] = "ok"
         error, report = "", talk.expression("probe")
-        if talk.reply.get("status") != "ok":
+        # A repr that raises is an error message, but before ipykernel 7 its reply says "ok".
+        if talk.reply.get("status") != "ok" or talk.error:
             name = str(talk.error.get("ename") or talk.reply.get("ename") or "Error")
             value = str(talk.error.get("evalue", talk.reply.get("evalue", "")))
             status = "interrupted" if name == "KeyboardInterrupt" else "error"
