@@ -123,7 +123,8 @@ def main(arguments: list[str]) -> int:
     parameters.cache_ram_mib = PROMPT_CACHE_MIB
     parameters.cpuparams.n_threads = options.threads
     parameters.cpuparams_batch.n_threads = options.threads
-    # The weights as they are, shared with the page cache: a repacked copy costs 1 GB and 5 s, and gains nothing.
+    # The weights as they are, shared with the page cache: a repacked copy costs 0.6 GB and seconds at the start,
+    # and reads prompts no faster.
     parameters.no_extra_bufts = True
     parameters.hostnames = [LOOPBACK]
     parameters.port = 0
