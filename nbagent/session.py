@@ -326,7 +326,7 @@ class Session:
     def _exchange_file(self, name: str) -> Path:
         if not name.isidentifier():
             raise TransferError(f"{name!r} is not a variable's name")
-        folder = self.log.folder / "shared"
+        folder = self.log.folder / "adopted"
         folder.mkdir(exist_ok=True)
         return folder / f"{name}.pkl"
 

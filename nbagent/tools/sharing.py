@@ -30,7 +30,8 @@ class Sharing:
         assert host is not None
         folder = context.session_folder / "shared"
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{name}.pkl"
+        # A file of its own for each copy: an earlier Shared event still points to what was shared then.
+        file = folder / f"{name}-{len(list(folder.iterdir())) + 1}.pkl"
         identity, summary = await host.call(lambda: (host.identity(name), host.dump(name, file)))
         await context.kernel.bring(name, file)
         self._brought[name] = identity

@@ -54,7 +54,7 @@ def plain(output: dict[str, Any]) -> str:
 @contextmanager
 def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
     """A kernel of this interpreter, working in `folder`."""
-    manager = KernelManager(transport="ipc")
+    manager = KernelManager()
     manager._kernel_spec = KernelSpec(
         argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         display_name="Python",
