@@ -69,15 +69,17 @@ def _export(magics: AgentMagics, words: list[str]) -> None:
 
 
 def _adopt(magics: AgentMagics, words: list[str]) -> None:
+    names = _names(words, "adopt")
     session = _session(magics)
-    for name in _names(words, "adopt"):
+    for name in names:
         summary = magics.wait(session.adopt(name))
         _say(f"{name} is now yours: {summary}")
 
 
 def _bring(magics: AgentMagics, words: list[str]) -> None:
+    names = _names(words, "bring")
     session = _session(magics)
-    for name in _names(words, "bring"):
+    for name in names:
         summary = magics.wait(session.bring(name))
         _say(f"{name} is now in the agent's kernel: {summary}")
 

@@ -29,7 +29,9 @@ class FinalView:
         return Approval(approved=False, by="nobody", note="this front end takes no questions")
 
     def close(self) -> None:
-        """Leave the trace (on the main thread, in the running cell)."""
+        """Leave the trace (on the main thread, in the running cell); nothing where no run was begun."""
+        if not self._trace.task:
+            return
         if self._quiet:
             display({"text/plain": self._trace.answer}, raw=True)
         else:
