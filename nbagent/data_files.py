@@ -88,9 +88,10 @@ def _column(values: Sequence[str]) -> str:
     gaps = len(values) - len(present)
     kind = "number" if present and all(map(_is_number, present)) else "text" if present else "empty"
     distinct = list(dict.fromkeys(present))
-    examples = ", ".join(_clip(value) for value in distinct[:3])
     missing = f", {gaps} missing" if gaps else ""
-    return f"{kind}{missing}, e.g. {examples}" if examples else f"{kind}{missing}"
+    if kind != "text":  # a small model takes the examples of numbers for results
+        return f"{kind}{missing}"
+    return f"{kind}{missing}, e.g. {', '.join(_clip(value) for value in distinct[:3])}"
 
 
 def _is_number(value: str) -> bool:

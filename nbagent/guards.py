@@ -100,8 +100,8 @@ class Guards:
         self._answer_doubted = True
         return Nudge(
             "unsupported_answer",
-            "Nothing was run yet, so this is a guess. Run code that computes it. "
-            "If the task needs no code, give the answer again.",
+            "Nothing was run yet, so this is a guess. Send the code that computes it now. "
+            "Only if the task needs no code at all, give the answer again.",
         )
 
     def denied(self, *, by_user: bool) -> End | None:

@@ -24,12 +24,11 @@ def _text(name: str) -> str:
 
 
 def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
-    """Build the system prompt: role, tools (where the request itself does not carry them), ways, contract."""
-    blocks = [_text("role")]
-    if dialect == "json":
-        blocks.append("Tools:\n" + "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools))
-    blocks += [_text("work"), _text(f"contract_{dialect}")]
-    return "\n\n".join(blocks)
+    """Build the system prompt; the tools are named in it where the request itself does not carry them."""
+    if dialect != "json":
+        return _text(dialect)
+    listed = "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools)
+    return f"{_text(dialect)}\n\nTools:\n{listed}"
 
 
 def _signature(tool: ToolSpec) -> str:
@@ -46,8 +45,15 @@ class HostContext:
     files: Sequence[str] = field(default_factory=tuple)  #: one description a data file
 
 
-def run_message(task: str, context: HostContext, nonce: str, *, can_bring: bool) -> str:
-    """Build the message that opens a run: the host's context, fenced as data, then the task verbatim."""
+def run_message(
+    task: str, context: HostContext, nonce: str, *, can_bring: bool, dialect: DialectName = "tools"
+) -> str:
+    """Build the message that opens a run: the host's context, fenced as data, then the task verbatim.
+
+    Small models, which the text dialects are for, answer from the examples in a digest unless they are told
+    once more, last, to compute.
+    """
+    reminder = f"\n\n{_text('reminder')}" if dialect != "tools" else ""
     blocks = []
     if context.variables:
         how = "; bring_variable copies one into your kernel" if can_bring else ""
@@ -63,9 +69,9 @@ def run_message(task: str, context: HostContext, nonce: str, *, can_bring: bool)
     if context.files:
         blocks.append("Files in your working folder:\n" + "\n".join(context.files))
     if not blocks:
-        return f"Task: {task}"
+        return f"Task: {task}{reminder}"
     data = "\n\n".join(blocks).replace(nonce, "")
-    return f"<context {nonce}>\n{data}\n</context {nonce}>\n\nTask: {task}"
+    return f"<context {nonce}>\n{data}\n</context {nonce}>\n\nTask: {task}{reminder}"
 
 
 def _line(variable: Variable) -> str:

@@ -183,7 +183,9 @@ class Session:
             RunStarted(
                 task=task,
                 message=self.redactor.text(
-                    run_message(task, context, self._nonce, can_bring=self._host is not None)
+                    run_message(
+                        task, context, self._nonce, can_bring=self._host is not None, dialect=choice.dialect
+                    )
                 ),
                 model=choice.name,
                 host=choice.model.host,
