@@ -135,8 +135,9 @@ class Agent:
                 yield event
             await running
         finally:
-            if not running.done():
+            if not running.done():  # whoever listened has left: the run ends here, too
                 self.stop()
+                await asyncio.wait([running])
 
     def stop(self) -> None:
         """Stop the run under way; what was done is kept. Safe from any thread."""

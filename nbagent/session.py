@@ -105,7 +105,7 @@ class Session:
     @property
     def running(self) -> bool:
         """Whether a run is under way."""
-        return self._running is not None
+        return self._busy.locked()
 
     async def run(
         self, task: str, *, view: View, resolved: Resolved | None = None, data: Sequence[Path] = ()

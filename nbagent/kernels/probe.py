@@ -67,6 +67,8 @@ def describe(value: Any) -> tuple[str, str]:
         return "class", ""
     if _is(kind, "pandas", "DataFrame", "Series") or _is(kind, "polars", "DataFrame", "Series"):
         return name, str(tuple(value.shape))
+    if _is(kind, "numpy", "number", "bool_"):
+        return name, repr(value.item())
     if _is(kind, "numpy", "ndarray") or _is(kind, "torch", "Tensor"):
         return name, f"{tuple(value.shape)} {value.dtype}"
     return name, ""

@@ -1,0 +1,122 @@
+"""`Agent` and `Result`: the programming interface."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nbagent
+from nbagent import Agent, NbAgentError
+from nbagent.errors import FileExistsRefused, SettingsError, UsageError
+from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedServer]:
+    monkeypatch.chdir(tmp_path)
+    with ScriptedServer() as made:
+        monkeypatch.setenv("NBAGENT_BASE_URL", made.base_url)
+        monkeypatch.setenv("NBAGENT_MODEL", "stub")
+        yield made
+
+
+def test_public_names_are_one_sorted_list() -> None:
+    assert nbagent.__all__ == sorted(nbagent.__all__)
+    for name in nbagent.__all__:
+        assert inspect.getdoc(getattr(nbagent, name)), name
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="agnet"):
+        _ = nbagent.agnet
+
+
+def test_run_sync_answers_and_exports(server: ScriptedServer, tmp_path: Path) -> None:
+    server.responses = [run_code("print(6 * 7)"), final("42")]
+    with Agent() as agent:
+        result = agent.run_sync("multiply")
+        assert (result.answer, result.reason, result.success, result.steps) == ("42", "answered", True, 2)
+        assert result.usage.total_tokens > 0
+        path = result.export("out.ipynb")
+        with pytest.raises(FileExistsRefused):
+            result.export(path)
+
+
+async def test_run_sync_works_where_a_loop_is_running(server: ScriptedServer) -> None:
+    server.responses = [final("ok")]
+    with Agent() as agent:
+        assert agent.run_sync("go").answer == "ok"
+
+
+async def test_the_session_goes_on_from_run_to_run(server: ScriptedServer) -> None:
+    server.responses = [run_code("x = 5"), final("kept"), run_code("print(x)"), final("5")]
+    async with Agent() as agent:
+        first = await agent.run("keep 5")
+        second = await agent.run("what was it?")
+        assert (first.answer, second.answer) == ("kept", "5")
+        assert first.session == second.session
+    assert "keep 5" in str(server.bodies[3]["messages"])
+
+
+async def test_stream_yields_events_until_the_run_is_finished(server: ScriptedServer) -> None:
+    server.responses = [run_code("print(1)"), final("done")]
+    async with Agent() as agent:
+        types = [event.type async for event in agent.stream("go")]
+    assert types[0] == "RunStarted"
+    assert types[-1] == "RunFinished"
+    assert "ThoughtDelta" in types
+    assert "OutputAdded" in types
+
+
+async def test_leaving_the_stream_stops_the_run(server: ScriptedServer) -> None:
+    gate = Gate()
+    server.responses = [sse(C({"content": "I"}), gate), final("again")]
+    async with Agent() as agent:
+        events = agent.stream("go")
+        async for event in events:
+            if event.type == "ThoughtDelta":
+                break
+        await events.aclose()
+        assert await asyncio.to_thread(server.disconnected.wait, 10)
+        assert (await agent.run("again")).answer == "again"
+
+
+async def test_cancelling_run_stops_it(server: ScriptedServer) -> None:
+    gate = Gate()
+    server.responses = [sse(C({"content": "I"}), gate)]
+    async with Agent() as agent:
+        running = asyncio.create_task(agent.run("go"))
+        assert await asyncio.to_thread(gate.reached.wait, 20)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await asyncio.to_thread(server.disconnected.wait, 10)
+
+
+def test_a_program_may_approve(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_text("old")
+    server.responses = [run_code("open('old.csv', 'w').write('new')"), final("written")]
+    asked = []
+    with Agent(approve_action=lambda request: not asked.append(request)) as agent:
+        assert agent.run_sync("overwrite").answer == "written"
+    assert asked[0].risk == "overwrite"
+    assert (tmp_path / "old.csv").read_text() == "new"
+
+
+@pytest.mark.parametrize("settings", [{"max_step": 3}, {"max_steps": 0}, {"approve": "perhaps"}])
+def test_settings_that_do_not_fit_are_refused_at_once(settings: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        Agent(**settings)  # type: ignore[arg-type]
+
+
+def test_data_that_is_not_there_is_said(server: ScriptedServer) -> None:
+    with Agent() as agent, pytest.raises(UsageError, match=r"nowhere\.csv"):
+        agent.run_sync("go", data=["nowhere.csv"])
+
+
+def test_every_error_is_one_of_ours() -> None:
+    assert issubclass(UsageError, NbAgentError)
