@@ -1,13 +1,16 @@
-"""One JupyterLab for all browser tests."""
+"""One JupyterLab for all browser tests; each test has its own notebook, kernel and scripted model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tests.browser.lab import Lab
+from tests.browser.lab import Lab, Notebook
+from tests.scripted_server import Response, ScriptedServer
+
+#: Runs cells of a notebook whose `%%agent` gets these responses.
+Start = Callable[[Sequence[str], Sequence[Response]], Notebook]
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +22,24 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest, lab: Lab) -> Path:
-    """A notebook name of the test's own."""
-    return Path(f"{request.node.name}.ipynb")
+def server() -> Iterator[ScriptedServer]:
+    """A scripted model on loopback."""
+    with ScriptedServer() as made:
+        yield made
+
+
+@pytest.fixture
+def start(lab: Lab, server: ScriptedServer, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Open a notebook of these cells, the magic loaded and the model scripted; cells are counted from 0."""
+    opened: list[Notebook] = []
+
+    def open_notebook(cells: Sequence[str], responses: Sequence[Response]) -> Notebook:
+        server.responses = list(responses)
+        notebook = lab.notebook(f"{request.node.name}.ipynb", cells, server.base_url)
+        opened.append(notebook)
+        return notebook
+
+    yield open_notebook
+    for notebook in opened:
+        notebook.shut_down_kernel()
+    assert not lab.page_errors

@@ -1,6 +1,8 @@
 """Drives a real JupyterLab in a real Chromium, the way a person would.
 
-    lab = Lab(folder); lab.write("a.ipynb", ["1 + 1"]); lab.open("a.ipynb"); lab.run(0); lab.text(0); lab.close()
+    lab = Lab(folder)
+    notebook = lab.notebook("a.ipynb", ["%%agent\ngo"], server.base_url)
+    notebook.run(0)
 
 One server and one browser serve many notebooks; each `open` is a fresh Lab workspace.
 """
@@ -22,7 +24,6 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Locator, Page, sync_playwright
 
-ROOT = Path(__file__).parent.parent.parent
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -32,25 +33,26 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_CELL = "window.jupyterapp.shell.currentWidget.content.widgets[i]"
+_PANEL = "window.jupyterapp.shell.currentWidget"
+_CELL = f"{_PANEL}.content.widgets[i]"
 
 
 class Lab:
     """A JupyterLab server with private settings in `folder`, and one page that shows it."""
 
-    def __init__(
-        self, folder: Path, *, width: int = 1200, height: int = 900, environment: dict[str, str] | None = None
-    ):
+    def __init__(self, folder: Path, *, width: int = 1200, height: int = 900, scale: float = 1) -> None:
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
-        self.console: list[str] = []  #: errors that the page reported
-        self._server, self.address = _start_server(folder, self.folder, environment or {})
+        self.page_errors: list[str] = []
+        self._server, self.address = _start_server(folder, self.folder)
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
         )
-        self.page: Page = self._browser.new_page(viewport={"width": width, "height": height})
-        self.page.on("pageerror", lambda error: self.console.append(str(error)))
+        self.page: Page = self._browser.new_page(
+            viewport={"width": width, "height": height}, device_scale_factor=scale
+        )
+        self.page.on("pageerror", lambda error: self.page_errors.append(str(error)))
 
     def close(self) -> None:
         """End the browser, the server and the kernels that the server started."""
@@ -63,29 +65,69 @@ class Lab:
             self._server.kill()
             self._server.wait()
 
-    def write(self, name: str, cells: Sequence[str]) -> Path:
-        """Make a notebook of code cells."""
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        path = self.folder / name
-        nbformat.write(notebook, path)
-        return path
+    def notebook(self, name: str, cells: Sequence[str], base_url: str, kernel: str = "python3") -> Notebook:
+        """Make a notebook of code cells, open it and load the magic with the model at `base_url`."""
+        settings = {"NBAGENT_BASE_URL": base_url, "NBAGENT_MODEL": "stub"}
+        setup = f"import os\nos.environ.update({settings!r})\n%load_ext nbagent"
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in (*cells, setup)])
+        made.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
+        nbformat.write(made, self.folder / name)
+        notebook = Notebook(self, name)
+        notebook.open()
+        notebook.run(len(cells))
+        return notebook
 
-    def open(self, name: str, *, kernel: bool = True) -> None:
-        """Show a notebook in a new workspace and wait for its kernel."""
-        suffix = "" if kernel else "?reset"
-        self.page.goto(f"{self.address}/lab/workspaces/w{time.time_ns()}/tree/{name}{suffix}")
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    def until(self, condition: Callable[[], bool], timeout: float = 15) -> None:
+        """Wait until a condition of the test's own holds, and let the page work meanwhile."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, "what was waited for did not happen"
+            self.page.wait_for_timeout(10)
+
+    def theme(self, name: str) -> None:
+        """Choose `JupyterLab Light` or `JupyterLab Dark`."""
+        self.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", name)
+        self.page.wait_for_function("t => document.body.dataset.jpThemeName === t", arg=name)
+
+
+class Notebook:
+    """A notebook in the page. Cells are counted from 0; times are seconds."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.page = lab.page
+        self.name = name
+        self.path = lab.folder / name
+
+    def open(self, *, kernel: bool = True) -> None:
+        """Show it in a new workspace and, with `kernel`, wait for that."""
+        self.page.goto(f"{self.lab.address}/lab/workspaces/w{time.time_ns()}/tree/{self.name}")
+        self._shown()
         if kernel:
             self.page.wait_for_function(
-                "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
-                timeout=60_000,
+                f"{_PANEL}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=60_000
             )
+
+    def open_without_kernel(self) -> None:
+        """Show it as someone who only reads it."""
+        metadata = nbformat.read(self.path, as_version=4)
+        metadata.metadata.pop("kernelspec")
+        metadata.metadata["kernelspec"] = {"name": "none-here", "display_name": "None", "language": "python"}
+        nbformat.write(metadata, self.path)
+        self.open(kernel=False)
+
+    def reload(self) -> None:
+        """Load the page again, as F5 does."""
+        self.page.reload()
+        self._shown()
+
+    def _shown(self) -> None:
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
 
     def run(self, index: int, *, wait: bool = True, timeout: float = 60) -> None:
         """Run one cell; with `wait`, until it has ended."""
         self.page.evaluate(
-            "i => { const n = window.jupyterapp.shell.currentWidget.content; n.activeCellIndex = i; n.deselectAll();"
+            f"i => {{ const n = {_PANEL}.content; n.activeCellIndex = i; n.deselectAll();"
             " n.widgets[i].model.sharedModel.execution_count = null;"
             " window.jupyterapp.commands.execute('notebook:run-cell'); return null; }",
             index,
@@ -96,8 +138,8 @@ class Lab:
     def wait(self, index: int, timeout: float = 60) -> None:
         """Wait until a cell that was started has ended."""
         self.page.wait_for_function(
-            f"i => {{ const c = {_CELL}; return c.model.executionCount !== null && c.model.executionState !== 'running'"
-            " && window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'; }",
+            f"i => {{ const c = {_CELL}; return c.model.executionCount !== null"
+            f" && c.model.executionState !== 'running' && {_PANEL}.sessionContext.session.kernel.status === 'idle'; }}",
             arg=index,
             timeout=timeout * 1000,
         )
@@ -106,16 +148,13 @@ class Lab:
         """Say whether a cell still runs."""
         return bool(self.page.evaluate(f"i => {_CELL}.model.executionState === 'running'", index))
 
-    def until(self, condition: Callable[[], bool], timeout: float = 15) -> None:
-        """Wait until a condition of the test's own holds."""
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "what was waited for did not happen"
-            self.page.wait_for_timeout(20)
-
     def cell(self, index: int) -> Locator:
         """Give the place of a cell in the page."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def find(self, selector: str) -> Locator:
+        """Give the first place in the notebook that the selector fits."""
+        return self.page.locator(f".jp-Notebook {selector}").first
 
     def outputs(self, index: int) -> list[dict[str, Any]]:
         """Give a cell's outputs as nbformat has them."""
@@ -131,30 +170,15 @@ class Lab:
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
 
     def save(self) -> None:
-        """Save the notebook and wait until it is on disk."""
-        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+        """Save it and wait until it is on disk."""
+        self.page.evaluate(f"() => {_PANEL}.context.save()")
 
     def shut_down_kernel(self) -> None:
-        """End the notebook's kernel."""
-        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-
-    def theme(self, name: str) -> None:
-        """Choose `JupyterLab Light` or `JupyterLab Dark`."""
-        self.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", name)
-        self.page.wait_for_function("t => document.body.dataset.jpThemeName === t", arg=name)
-
-    def size(self, width: int, height: int = 900) -> None:
-        """Resize the window."""
-        self.page.set_viewport_size({"width": width, "height": height})
-
-    def screenshot(self, path: Path) -> None:
-        """Take a picture of the window."""
-        self.page.screenshot(path=str(path))
+        """End its kernel, if it has one."""
+        self.page.evaluate(f"() => {_PANEL}.sessionContext.shutdown()")
 
 
-def _start_server(
-    folder: Path, notebooks: Path, environment: dict[str, str]
-) -> tuple[subprocess.Popen[bytes], str]:
+def _start_server(folder: Path, notebooks: Path) -> tuple[subprocess.Popen[bytes], str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -162,8 +186,7 @@ def _start_server(
         name: str(folder / name.lower())
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "NBAGENT_HOME")
     }
-    clean = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
-    log = (folder / "server.log").open("wb")
+    environment = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
     options = {
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
@@ -177,19 +200,14 @@ def _start_server(
         "LabApp.workspaces_dir": folder / "workspaces",
         "LabApp.user_settings_dir": folder / "settings",
     }
-    server = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "jupyterlab",
-            "--no-browser",
-            *(f"--{name}={value}" for name, value in options.items()),
-        ],
-        stdout=log,
-        stderr=log,
-        env=clean | private | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""} | environment,
-    )
-    log.close()
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser", *arguments],
+            stdout=log,
+            stderr=log,
+            env=environment | private | {"PYTHONWARNINGS": ""},
+        )
     address = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + 60
     while True:
