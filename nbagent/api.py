@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -123,7 +123,7 @@ class Agent:
             self._thread.start(self._run(task, data, view or EventQueue(self._approve)))
         )
 
-    async def stream(self, task: str, *, data: Sequence[StrPath] = ()) -> AsyncIterator[Event]:
+    async def stream(self, task: str, *, data: Sequence[StrPath] = ()) -> AsyncGenerator[Event, None]:
         """Work on a task and yield its events as they happen, `RunFinished` last."""
         here = asyncio.get_running_loop()
         queue = EventQueue(self._approve)

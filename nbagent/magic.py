@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from traitlets import Dict
 
 from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import Result, result_of
@@ -47,6 +48,8 @@ def _cell_parser() -> _Parser:
 @magics_class
 class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
     """The magics of one shell, and its session."""
+
+    settings = Dict(help="Settings by name, over those of the environment: {'model': 'NAME'}.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -91,7 +94,7 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
     def resolve(self, words: list[str]) -> Resolved:
         """Settings from the words of a line, over those of the environment."""
         given = vars(_cell_parser().parse_args(words))
-        return resolve(given, os.environ)
+        return resolve(given, os.environ, self.settings)
 
     def _begin(self, resolved: Resolved) -> Session:
         store = FileStore(default_home(os.environ))

@@ -171,7 +171,6 @@ class Session:
             await self.kernel.close()
             if self._choice is not None:
                 await self._choice.model.close()
-            await self.log.sync()
             self.log.close()
 
     # -- one run ------------------------------------------------------------------------------------
@@ -292,11 +291,13 @@ class Session:
     def _take_settings(self, resolved: Resolved | None) -> Settings:
         if resolved is None:
             return self.resolved.settings
-        for name in KERNEL_SETTINGS:
-            if getattr(resolved.settings, name) != getattr(self.resolved.settings, name):
+        kept = {name: getattr(self.resolved.settings, name) for name in KERNEL_SETTINGS}
+        for name, value in kept.items():
+            if resolved.origins.get(name) == "option" and getattr(resolved.settings, name) != value:
                 raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
-        self.resolved = resolved
-        return resolved.settings
+        settings = resolved.settings.model_copy(update=kept)
+        self.resolved = Resolved(settings, resolved.origins)
+        return settings
 
     async def _choose(self, settings: Settings) -> Choice:
         """Choose the model, or keep the one at hand when nothing that decides it has changed."""

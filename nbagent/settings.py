@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from nbagent.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "NBAGENT_"
 OPENAI_URL = "https://api.openai.com/v1"
+
+
+def _count_of_last(value: Any) -> Any:
+    return value.removeprefix("last:") if isinstance(value, str) else value
 
 
 class Settings(BaseModel):
@@ -72,7 +76,9 @@ class Settings(BaseModel):
         200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
     )
 
-    cells: int = Field(3, ge=0, description="How many of the user's last cells the model is told of.")
+    cells: Annotated[int, BeforeValidator(_count_of_last)] = Field(
+        3, ge=0, description="How many of the user's last cells the model is told of, as N or last:N."
+    )
     quiet: bool = Field(False, description="Show the answer only.")
 
 

@@ -92,7 +92,7 @@ class EmbeddedModel:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire[1].close()
-        await asyncio.to_thread(self._owner.release)
+        self._owner.release()  # on no thread: none can be started while the interpreter shuts down
 
     async def _connect(self) -> OpenAIChat:
         record = await asyncio.to_thread(self._acquire)

@@ -18,6 +18,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -101,10 +102,15 @@ class FileLog:
             raise StoreError(f"cannot save {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close it and let another process have it; closing twice is harmless."""
+        """Save it, close it and let another process have it; closing twice is harmless.
+
+        Uses no thread: this also runs while the interpreter shuts down, when none can be started.
+        """
         if self._closed:
             return
         self._closed = True
+        with suppress(OSError):
+            os.fsync(self._descriptor)
         os.close(self._descriptor)
         (self.folder / "owner.json").unlink(missing_ok=True)
         self._lock.release()

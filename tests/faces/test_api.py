@@ -12,6 +12,7 @@ import pytest
 import nbagent
 from nbagent import Agent, NbAgentError
 from nbagent.errors import FileExistsRefused, SettingsError, UsageError
+from nbagent.protocols import ApprovalRequest
 from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
 
 
@@ -100,8 +101,13 @@ async def test_cancelling_run_stops_it(server: ScriptedServer) -> None:
 def test_a_program_may_approve(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("old")
     server.responses = [run_code("open('old.csv', 'w').write('new')"), final("written")]
-    asked = []
-    with Agent(approve_action=lambda request: not asked.append(request)) as agent:
+    asked: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return True
+
+    with Agent(approve_action=approve) as agent:
         assert agent.run_sync("overwrite").answer == "written"
     assert asked[0].risk == "overwrite"
     assert (tmp_path / "old.csv").read_text() == "new"

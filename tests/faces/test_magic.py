@@ -182,3 +182,49 @@ def test_help_lists_every_command_and_option(cells: Cells) -> None:
     text = cells.text("%agent help")
     for word in ("status", "export", "adopt", "bring", "reset", "model", "--max-steps", "--approve", "--model"):
         assert word in text
+
+
+def test_config_line_sets_settings_below_those_of_the_cell(cells: Cells, server: ScriptedServer) -> None:
+    cells.run("%config AgentMagics.settings = {'max_steps': 7, 'cells': 'last:1'}")
+    text = cells.text("%agent config")
+    assert [line.split()[1:] for line in text.splitlines() if line.startswith("max_steps")] == [["7", "config"]]
+    server.responses = [final("ok")]
+    cells.run("a = 1")
+    cells.run("b = 2")
+    cells.run("%%agent --cells last:2\ngo")
+    told = server.bodies[0]["messages"][1]["content"]
+    assert "a = 1" in told
+    assert "b = 2" in told
+
+
+def test_what_shapes_the_kernel_stays_from_cell_to_cell(cells: Cells, server: ScriptedServer) -> None:
+    server.responses = [final("ok"), final("ok")]
+    cells.run("%%agent --confine off\ngo")
+    cells.run("%%agent\ngo")
+    assert cells.status == "ok"
+    assert "reset" in cells.text("%%agent --confine workspace\ngo")
+
+
+def test_a_process_that_ends_without_closing_leaves_nothing_and_says_nothing(tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    script = (
+        "from nbagent import Agent; import os, psutil\n"
+        "agent = Agent(model='stub', base_url=os.environ['URL'], folder='.')\n"
+        "agent.run_sync('go'); print(*[child.pid for child in psutil.Process().children()])"
+    )
+    with ScriptedServer([run_code("x = 1"), final("ok")]) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "URL": server.base_url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == ""
+    assert done.stdout.split()
+    assert not [pid for pid in map(int, done.stdout.split()) if psutil.pid_exists(pid)]
