@@ -112,6 +112,7 @@ class RunStarted(Event):
     model: str
     host: str = ""  #: scheme and host that the requests go to
     label: str = ""  #: a caveat to show beside the answer, e.g. "local 1.5B: check it"
+    notes: list[str] = Field(default_factory=list)  #: what the user is told once, at the beginning
     settings: dict[str, Any] = Field(default_factory=dict)
 
 

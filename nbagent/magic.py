@@ -55,7 +55,6 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
         super().__init__(shell)
         self.main = MainThreadQueue()
         self.session: Session | None = None
-        self._told: set[str] = set()
 
     @no_var_expand
     @line_cell_magic

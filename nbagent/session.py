@@ -89,6 +89,7 @@ class Session:
         self._busy = asyncio.Lock()
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._said: set[str] = set()
         self._nonce = secrets.token_hex(3)
         self._sharing = Sharing()
         self._run_code = RunCode(self.folder, self._sharing)
@@ -189,6 +190,7 @@ class Session:
                 model=choice.name,
                 host=choice.model.host,
                 label=choice.model.label,
+                notes=self._notes(settings, choice),
                 settings=settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True),
             )
         )
@@ -243,6 +245,15 @@ class Session:
                     confinement=self.kernel.confinement,
                 )
             )
+
+    def _notes(self, settings: Settings, choice: Choice) -> list[str]:
+        """What the user should know before the run, said once a session."""
+        notes = [choice.note] if choice.note else []
+        if settings.approve == "off":
+            notes.append("Nothing asks for your yes (approve=off): code runs as the model writes it.")
+        new = [note for note in notes if note not in self._said]
+        self._said.update(new)
+        return new
 
     def _run_context(self, settings: Settings, observation_characters: int) -> RunContext:
         return RunContext(

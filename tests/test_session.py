@@ -397,3 +397,12 @@ async def test_cancelling_whoever_waits_still_ends_the_run_properly(work: Work) 
         with pytest.raises(asyncio.CancelledError):
             await running
     assert work.view.of(RunFinished)[0].reason == "interrupted"
+
+
+async def test_running_without_questions_is_said_once(work: Work) -> None:
+    with ScriptedServer([final("ok"), final("ok")]) as server:
+        session = work.session(server, approve="off")
+        await session.run("go", view=work.view)
+        await session.run("go", view=work.view)
+    notes = [event.notes for event in work.view.shown if event.type == "RunStarted"]
+    assert ["approve=off" in " ".join(said) for said in notes] == [True, False]

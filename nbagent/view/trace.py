@@ -162,6 +162,7 @@ class Trace:
         if isinstance(event, RunStarted):
             self._clear()
             self.task, self.model, self.host, self.label = event.task, event.model, event.host, event.label
+            self.notes += event.notes
         elif isinstance(event, RunFinished):
             self.reason, self.answer, self.message = event.reason, event.answer, event.message
             self.usage, self.seconds = event.usage, event.seconds
@@ -248,7 +249,7 @@ def note_of(event: Event) -> str:
     if isinstance(event, Retrying):
         return f"{event.why.rstrip('.')}. Trying again in {event.wait:.3g} s (attempt {event.attempt})."
     if isinstance(event, KernelStarted):
-        return f"A new kernel was started ({event.kind})." if event.generation > 1 else ""
+        return f"A new kernel was started ({event.kind})." if event.generation > 0 else ""
     if isinstance(event, KernelDied):
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):
