@@ -9,6 +9,7 @@ One server and one browser serve many notebooks; each `open` is a fresh Lab work
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -43,6 +44,7 @@ class Lab:
     def __init__(self, folder: Path, *, width: int = 1200, height: int = 900, scale: float = 1) -> None:
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
+        self._settings = folder / "settings"
         self.page_errors: list[str] = []
         self._server, self.address = _start_server(folder, self.folder)
         self._playwright = sync_playwright().start()
@@ -83,6 +85,12 @@ class Lab:
         while not condition():
             assert time.monotonic() < deadline, "what was waited for did not happen"
             self.page.wait_for_timeout(10)
+
+    def setting(self, package: str, plugin: str, values: dict[str, Any]) -> None:
+        """Set the user's settings of one of Lab's plugins; pages that are opened later have them."""
+        file = self._settings / package / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
 
     def theme(self, name: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`."""
@@ -138,8 +146,8 @@ class Notebook:
     def wait(self, index: int, timeout: float = 60) -> None:
         """Wait until a cell that was started has ended."""
         self.page.wait_for_function(
-            f"i => {{ const c = {_CELL}; return c.model.executionCount !== null"
-            f" && c.model.executionState !== 'running' && {_PANEL}.sessionContext.session.kernel.status === 'idle'; }}",
+            f"i => {{ const c = {_CELL}.model; return c.executionCount !== null && c.executionState !== 'running'"
+            f" && {_PANEL}.sessionContext.session.kernel.status === 'idle'; }}",
             arg=index,
             timeout=timeout * 1000,
         )
@@ -147,6 +155,15 @@ class Notebook:
     def running(self, index: int) -> bool:
         """Say whether a cell still runs."""
         return bool(self.page.evaluate(f"i => {_CELL}.model.executionState === 'running'", index))
+
+    def ended_after(self, index: int, action: str) -> int:
+        """Do something in the page; give the milliseconds until the running cell has ended."""
+        script = (
+            f"async i => {{ const began = performance.now(); {action};"
+            f" while ({_CELL}.model.executionState === 'running') await new Promise(done => setTimeout(done, 5));"
+            " return performance.now() - began; }"
+        )
+        return round(self.page.evaluate(script, index))
 
     def cell(self, index: int) -> Locator:
         """Give the place of a cell in the page."""
