@@ -206,7 +206,9 @@ class Loop:
         denial, self._denied = self._denied, None
         if denial is not None:
             return denial
-        return self._heed(self.guards.acted(action, result.status, result.notice + result.text))
+        # The same error is the same result, whatever the number of the cell that its traceback names.
+        told = result.summary if result.status == "error" else result.notice + result.text
+        return self._heed(self.guards.acted(action, result.status, told))
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
         approval = await self.ask(request)

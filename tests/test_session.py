@@ -172,6 +172,11 @@ async def test_a_model_that_repeats_itself_is_told_and_then_ended(work: Work) ->
     assert "exactly this before" in work.bodies[2]["messages"][-1]["content"]
 
 
+async def test_code_that_fails_the_same_way_again_and_again_is_ended(work: Work) -> None:
+    finished = await work.run(*[run_code("int('6[4]')", str(n)) for n in range(4)], max_steps=30)
+    assert finished.reason == "repeating"
+
+
 async def test_empty_replies_end_the_run(work: Work) -> None:
     empty = sse(C({"role": "assistant", "content": ""}), C({}, "stop"))
     assert (await work.run(empty, empty, empty)).reason == "empty_replies"
