@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
-import random
 import string
-import time
 from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
@@ -233,37 +231,3 @@ def test_nothing_of_a_secret_is_shown_before_it_is_known_to_be_none() -> None:
 def test_ordinary_text_is_not_held_back() -> None:
     stream = REDACTOR.stream()
     assert stream.feed("The mean is 4.2") == "The mean is 4.2"
-
-
-# -- speed ----------------------------------------------------------------------------------------------
-
-
-def prose(characters: int) -> str:
-    chance = random.Random(1)
-    words = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(2000)]
-    return " ".join(chance.choices(words, k=characters // 4))[:characters]
-
-
-def fastest(work: object, times: int = 5) -> float:
-    assert callable(work)
-    taken = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
-
-
-def test_a_hundred_kilobytes_take_less_than_two_milliseconds() -> None:
-    chance = random.Random(2)
-    keys = ["".join(chance.choices(string.ascii_letters + string.digits, k=40)) for _ in range(12)]
-    redactor = Redactor({f"S{number}": key for number, key in enumerate(keys)})
-    text = prose(100_000)
-    assert fastest(lambda: redactor.text(text)) < 0.002
-
-
-@pytest.mark.parametrize("text", [prose(20_000), "a" * 20_000], ids=["prose", "all the beginning of a secret"])
-def test_a_stream_of_small_pieces_costs_little_for_each(text: str) -> None:
-    redactor = Redactor({"PEM": "a" * 2000 + "b", "KEY": KEY})
-    pieces = [text[start : start + 4] for start in range(0, len(text), 4)]
-    assert fastest(lambda: streamed(redactor, pieces), times=2) / len(pieces) < 0.001
