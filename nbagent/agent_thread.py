@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +36,14 @@ class MainThreadQueue:
         self._items.put((function, future))
         return future
 
+    async def input(self, prompt: str) -> str:
+        """Ask the user with `input()` on the waiting thread; at Ctrl-C the awaiting task is cancelled.
+
+        Raises:
+            EOFError: nobody is there.
+        """
+        return await asyncio.wrap_future(self.submit(lambda: input(prompt)))
+
     def wake(self) -> None:
         """Make the waiting thread look up."""
         self._items.put(None)
@@ -53,8 +61,8 @@ def _settle(function: Callable[[], Any], future: Future[Any]) -> None:
         return
     try:
         future.set_result(function())
-    except KeyboardInterrupt as interrupt:
-        future.set_exception(interrupt)
+    except KeyboardInterrupt:
+        future.set_exception(CancelledError())  # an interrupt that went to the other thread would end its loop
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who submitted the function
         future.set_exception(error)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nbagent.agent_thread import AgentThread, agent_thread
+from nbagent.agent_thread import AgentThread, MainThreadQueue, agent_thread
 from nbagent.errors import UsageError
 from nbagent.events import Event, Reason, RunFinished, Usage
 from nbagent.notebook.export import export_notebook
@@ -109,13 +109,21 @@ class Agent:
         """The session, once the first run has begun it."""
         return self._session
 
-    def run_sync(self, task: str, *, data: Sequence[StrPath] = (), view: View | None = None) -> Result:
+    def run_sync(
+        self,
+        task: str,
+        *,
+        data: Sequence[StrPath] = (),
+        view: View | None = None,
+        main: MainThreadQueue | None = None,
+    ) -> Result:
         """Work on a task and wait for its end; Ctrl-C stops the run, which then ends as `interrupted`.
 
-        Works where an event loop is running already (in a notebook), too.
+        Works where an event loop is running already (in a notebook), too. What a view puts into `main` is
+        done here while it waits.
         """
         running = self._run(task, data, view or EventQueue(self._approve))
-        return self._thread.run(running, on_interrupt=self.stop)
+        return self._thread.run(running, main=main, on_interrupt=self.stop)
 
     async def run(self, task: str, *, data: Sequence[StrPath] = (), view: View | None = None) -> Result:
         """Work on a task; cancelling it stops the run."""

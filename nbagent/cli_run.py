@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from nbagent.agent_thread import MainThreadQueue
 from nbagent.api import Agent, Result
 from nbagent.errors import FileExistsRefused
 from nbagent.events import Event, to_json
 from nbagent.protocols import Approval, ApprovalRequest, View
+from nbagent.settings import resolve
 from nbagent.view.terminal import TerminalView
 
 
@@ -33,6 +35,12 @@ class JsonLines:
         """Nothing is left to write."""
 
 
+def terminal_view(settings: Mapping[str, Any], main: MainThreadQueue) -> TerminalView:
+    """Show a run on this process's terminal, and read answers on its waiting thread."""
+    quiet = resolve(settings, os.environ).settings.quiet
+    return TerminalView(interactive=sys.stdin.isatty(), quiet=quiet, input_on_main=main.input)
+
+
 def run_task(
     task: str,
     data: Sequence[str],
@@ -49,10 +57,11 @@ def run_task(
     """
     if export_to and not force and os.path.lexists(export_to):
         raise FileExistsRefused(f"{export_to} is there already: choose another name, or --force to overwrite it")
+    main = MainThreadQueue()
+    view: View = JsonLines() if as_json else terminal_view(settings, main)
     with Agent(**settings) as agent:
-        view: View = JsonLines() if as_json else TerminalView(interactive=sys.stdin.isatty())
         try:
-            result = agent.run_sync(task, data=data, view=view)
+            result = agent.run_sync(task, data=data, view=view, main=main)
         finally:
             view.close()
         if export_to:

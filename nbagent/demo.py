@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any
 
 import click
 
+from nbagent.agent_thread import MainThreadQueue
 from nbagent.api import Agent
+from nbagent.cli_run import terminal_view
 from nbagent.errors import UsageError
 from nbagent.listing import pull_weights
 from nbagent.models import weights
 from nbagent.notebook.verify import execute_clean
-from nbagent.view.terminal import TerminalView
 
 TABLE = "gapminder_gdp_asia.csv"
 QUESTION = f"What is the mean of the column gdpPercap_2007 over all countries in {TABLE}, rounded to two decimals?"
@@ -38,10 +38,11 @@ def run_demo(table: Path | None, settings: Mapping[str, Any]) -> int:
         name = str(settings["model"]).removeprefix("local:")
         if weights.find(name) is None:
             pull_weights(name, click.echo)
+    main = MainThreadQueue()
+    view = terminal_view(settings, main)
     with Agent(**settings) as agent:
-        view = TerminalView(interactive=sys.stdin.isatty())
         try:
-            result = agent.run_sync(QUESTION, data=[folder / TABLE], view=view)
+            result = agent.run_sync(QUESTION, data=[folder / TABLE], view=view, main=main)
         finally:
             view.close()
         path = result.export(_free_name(Path("nbagent-demo.ipynb")))

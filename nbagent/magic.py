@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shlex
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
@@ -76,7 +74,7 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
         view = choose_view(
             self.shell,
             on_stop=session.stop,
-            input_on_main=self._input,
+            input_on_main=self.main.input,
             quiet=resolved.settings.quiet,
         )
         view.open()
@@ -118,10 +116,6 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
         """The last run's result."""
         found = self.shell.user_ns.get(RESULT_NAME)
         return found if isinstance(found, Result) else None
-
-    async def _input(self, prompt: str) -> str:
-        ask: Callable[[], str] = lambda: input(prompt)  # noqa: E731 - runs on the main thread
-        return await asyncio.wrap_future(self.main.submit(ask))
 
     def _command(self, line: str) -> None:
         words = _words(line)

@@ -8,6 +8,11 @@ import re
 import sys
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from rich.cells import chop_cells
+from rich.containers import Lines
+from rich.text import Text
 
 from nbagent.view.outputs import plain
 
@@ -77,10 +82,17 @@ class Folded:
     count: int = 0
     head: list[str] = field(default_factory=list)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    _source: str = ""
     _pending: str = ""
 
-    def feed(self, text: str) -> list[str]:
-        """Take in more text; give the lines that are complete now and belong to the first."""
+    def feed(self, text: str, source: str) -> list[str]:
+        """Take in more text; give the lines that are complete now and belong to the first.
+
+        Another source than before begins a line of its own.
+        """
+        if self._pending and source != self._source:
+            text = f"\n{text}"
+        self._source = source
         *lines, self._pending = (self._pending + text).split("\n")
         if len(self._pending) > _PENDING:
             self._pending = self._pending[max(self._pending.rfind("\r"), len(self._pending) - _PENDING) :]
@@ -88,7 +100,7 @@ class Folded:
 
     def end_line(self) -> list[str]:
         """End a line that was left open; give it where it belongs to the first."""
-        return self.feed("\n") if self._pending else []
+        return self.feed("\n", self._source) if self._pending else []
 
     def rest(self) -> list[str]:
         """Give what the first lines leave out: how much is not shown, and the last lines."""
@@ -108,6 +120,15 @@ class Folded:
             return line
         self.tail.append(line)
         return None
+
+
+def folded(text: Text, width: int) -> Lines:
+    """Cut text into lines of at most `width` cells, wherever that falls."""
+    lines = Lines()
+    for line in text.split("\n", allow_blank=True):
+        line.expand_tabs(8)
+        lines.extend(line.divide(list(accumulate(map(len, chop_cells(line.plain, width))))[:-1]))
+    return lines
 
 
 def visible(code: str) -> str:

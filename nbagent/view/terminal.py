@@ -34,7 +34,7 @@ from nbagent.view.highlight import Kind, spans
 from nbagent.view.outputs import block, plain
 from nbagent.view.question import ask_by_line
 from nbagent.view.region import Region
-from nbagent.view.screen import Folded, Screen, visible
+from nbagent.view.screen import Folded, Screen, folded, visible
 from nbagent.view.static import seconds
 from nbagent.view.trace import Trace, TraceAction, note_of
 
@@ -203,13 +203,13 @@ class TerminalView:
         shown = block(event.output)
         output = self._output = self._output or Folded()
         if shown.kind == "error":
-            self._errors = plain(shown.text).rstrip().split("\n")[-ERROR_LINES:]
+            self._errors = _traceback(event.output.get("traceback"), shown.text)
             return
         if shown.kind in ("stdout", "stderr"):
-            lines = output.feed(shown.text)
+            lines = output.feed(shown.text, shown.kind)
         else:
             text = f"[figure: {shown.text or shown.mime}]" if shown.kind == "image" else shown.text
-            lines = [*output.end_line(), *output.feed(text.strip("\n") + "\n")]
+            lines = output.feed(text.strip("\n") + "\n", shown.kind)
         if not self._moving:
             self._lines(lines)
 
@@ -277,14 +277,14 @@ class TerminalView:
             self._line(Text(line, style), margin="  ", empty=True)
 
     def _line(self, text: Text, *, margin: str = "", empty: bool = False) -> None:
-        """Print text, each of its lines behind a margin; nothing for nothing."""
+        """Print text, each of its lines behind a margin; nothing for nothing. Prose alone breaks at words."""
         if not text.plain and not empty:
             return
         text.expand_tabs(8)
         lines = text.split("\n", allow_blank=True)
         if self._moving:
             width = max(10, self._console.width - len(margin))
-            lines = text.wrap(self._console, width, overflow="fold")
+            lines = folded(text, width) if margin else text.wrap(self._console, width, overflow="fold")
         for line in lines:
             self._console.print(Text(margin, "dim").append_text(line) if margin else line, soft_wrap=True)
 
@@ -294,28 +294,22 @@ class TerminalView:
     # -- the region that still changes ------------------------------------------------------------------
 
     def _newest(self) -> list[Text]:
-        """Give the last lines of what is under way, as they fit."""
+        """Give the last lines of what is under way, as they fit above the status."""
         width = max(10, self._console.width - 2)
         count = max(1, min(REGION_LINES, self._console.height - 4))
         step = self._trace.steps[-1] if self._trace.steps else None
-        style = "dim"
         if self._output is not None:
-            text = "\n".join(self._output.newest(count))
-        elif step is None:
+            shown = folded(Text("\n".join(self._output.newest(count)), "dim"), width)
+        elif step is None or step.number == self._spoken:
             return []
         elif step.draft:
-            text = visible(step.draft[-count * width :])
-        elif step.thought and self._spoken != step.number:
-            text, style = plain(step.thought[-count * width :]), ""
+            shown = folded(Text(visible(step.draft[-count * width :]), "dim"), width)
+        elif step.thought:
+            shown = _prose(step.thought[-count * width :]).wrap(self._console, width, overflow="fold")
         else:
-            text = plain(step.reasoning[-count * width :]) if not step.thought else ""
-        if not text.strip():
-            return []
-        shown = Text(text.strip("\n"), style)
-        shown.expand_tabs(8)
-        return [Text("  ").append_text(line) for line in shown.wrap(self._console, width, overflow="fold")][
-            -count:
-        ]
+            reasoning = Text(plain(step.reasoning[-count * width :]).strip(), "dim")
+            shown = reasoning.wrap(self._console, width, overflow="fold")
+        return [Text("  ").append_text(line) for line in shown[-count:] if line.plain]
 
 
 def _prose(text: str) -> Text:
@@ -326,6 +320,16 @@ def _prose(text: str) -> Text:
         shown.append(found[1] or found[2], "bold" if found[1] else "cyan")
         end = found.end()
     return shown.append(text[end:])
+
+
+def _traceback(entries: object, text: str) -> list[str]:
+    """Give the frame in the user's cell and the error, or the last lines of a traceback of another form."""
+    if isinstance(entries, list):
+        frames = [plain(str(entry)) for entry in entries]
+        mine = [frame for frame in frames[:-1] if frame.lstrip().startswith("Cell In[")]
+        if mine:
+            text = "\n".join([mine[-1].strip("\n"), frames[-1]])
+    return plain(text).rstrip().split("\n")[-ERROR_LINES:]
 
 
 async def _input_on_a_thread(prompt: str) -> str:
