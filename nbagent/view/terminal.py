@@ -203,7 +203,7 @@ class TerminalView:
         shown = block(event.output)
         output = self._output = self._output or Folded()
         if shown.kind == "error":
-            self._errors = _traceback(event.output.get("traceback"), shown.text)
+            self._errors = _traceback(shown.text)
             return
         if shown.kind in ("stdout", "stderr"):
             lines = output.feed(shown.text, shown.kind)
@@ -231,7 +231,7 @@ class TerminalView:
             "" if said else plain(action.summary),
             "edited by you" if action.edited else "",
         ]
-        line = Text(f"{mark} ", style).append(" · ".join(filter(None, facts)), "dim")
+        line = Text.assemble((f"{mark} ", style), (" · ".join(filter(None, facts)), "dim"))
         self._line(line, margin="  ")
         self._errors = []
 
@@ -286,7 +286,7 @@ class TerminalView:
             width = max(10, self._console.width - len(margin))
             lines = folded(text, width) if margin else text.wrap(self._console, width, overflow="fold")
         for line in lines:
-            self._console.print(Text(margin, "dim").append_text(line) if margin else line, soft_wrap=True)
+            self._console.print(Text.assemble((margin, "dim"), line) if margin else line, soft_wrap=True)
 
     def _current(self, event: Event) -> TraceAction:
         return self._trace.step(event).action(event.call_id)
@@ -322,14 +322,11 @@ def _prose(text: str) -> Text:
     return shown.append(text[end:])
 
 
-def _traceback(entries: object, text: str) -> list[str]:
-    """Give the frame in the user's cell and the error, or the last lines of a traceback of another form."""
-    if isinstance(entries, list):
-        frames = [plain(str(entry)) for entry in entries]
-        mine = [frame for frame in frames[:-1] if frame.lstrip().startswith("Cell In[")]
-        if mine:
-            text = "\n".join([mine[-1].strip("\n"), frames[-1]])
-    return plain(text).rstrip().split("\n")[-ERROR_LINES:]
+def _traceback(text: str) -> list[str]:
+    """Give the frame in the agent's cell and the error: what lies between is libraries' code."""
+    parts = [part.strip("\n").split("\n") for part in re.split(r"\n[ \t]*\n", plain(text).strip("\n"))]
+    frames = [part[at:] for part in parts[:-1] for at, line in enumerate(part) if line.startswith("Cell In[")]
+    return [*(frames[-1][:ERROR_LINES] if frames else []), *parts[-1][-ERROR_LINES:]]
 
 
 async def _input_on_a_thread(prompt: str) -> str:
