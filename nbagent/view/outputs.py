@@ -21,7 +21,8 @@ _ESCAPES = re.compile(
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
     r"|\x1b[@-Z\\-_=>]?"
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_DECEPTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,15 @@ def plain(text: str) -> str:
     if "\r" in text:
         text = "\n".join(_last_state(line) for line in text.split("\n"))
     return _CONTROLS.sub("", text)
+
+
+def visible(code: str) -> str:
+    """Give code with nothing hidden: what moves the cursor, is invisible or turns text is written as an escape.
+
+    A lone carriage return ends a line of Python; taken as a progress bar's, it would hide what stands before it.
+    """
+    code = code.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
+    return _DECEPTIVE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), code)
 
 
 def _last_state(line: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,9 +18,6 @@ from nbagent.view.outputs import plain
 HEAD, TAIL = 20, 10  #: lines of one action's outputs that are shown
 LONGEST_LINE = 1_000  #: characters
 _PENDING = 10_000  #: characters of an unfinished line, beyond which only its last state is kept
-
-#: What moves the cursor, hides text or turns it around.
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Screen(io.TextIOBase):
@@ -129,12 +125,6 @@ def folded(text: Text, width: int) -> Lines:
         line.expand_tabs(8)
         lines.extend(line.divide(list(accumulate(map(len, chop_cells(line.plain, width))))[:-1]))
     return lines
-
-
-def visible(code: str) -> str:
-    """Give code with nothing hidden: control characters, turned or invisible text are written as escapes."""
-    code = code.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), code)
 
 
 def _shortened(line: str) -> str:

@@ -11,7 +11,7 @@ from html import escape
 
 from nbagent.events import Output
 from nbagent.view.highlight import spans
-from nbagent.view.outputs import Block, block, plain
+from nbagent.view.outputs import Block, block, plain, visible
 from nbagent.view.trace import Trace, TraceAction, TraceStep
 
 _LINE = "1px solid rgba(128, 128, 128, 0.35)"
@@ -67,10 +67,10 @@ def text(trace: Trace) -> str:
         parts.append(f"── Step {step.number} " + "─" * 40)
         parts.append("" if step.thought.strip() == trace.answer.strip() else step.thought.strip())
         for action in step.actions:
-            parts.append(_indented(action.code, "  │ "))
+            parts.append(_indented(visible(action.code), "  │ "))
             parts += [_indented(_plain_output(output), "  ") for output in action.outputs]
             parts.append(f"  [{_outcome(action)}]")
-        parts.append(_indented(step.draft, "  │ "))
+        parts.append(_indented(visible(step.draft), "  │ "))
         parts += [f"· {note}" for note in step.notes]
     parts.append("─" * 50)
     parts.append(f"Answer: {trace.answer}" if trace.answer else "")
@@ -111,7 +111,7 @@ def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
     parts += [_action(action) for action in step.actions]
     if step.draft:
         parts.append(
-            f'<pre style="{_CODE}">{_text(step.draft)}</pre><div style="{_QUIET}">not finished, not run</div>'
+            f'<pre style="{_CODE}">{_text(visible(step.draft))}</pre><div style="{_QUIET}">not finished, not run</div>'
         )
     parts += [_note(note) for note in step.notes]
     return "".join(parts) + '<div style="height: 6px;"></div></details>'
@@ -131,7 +131,7 @@ def _summary(step: TraceStep, is_answer: bool) -> str:
 def _action(action: TraceAction) -> str:
     code = "".join(
         f'<span style="color: {_COLOURS[kind]};">{_text(piece)}</span>' if kind else _text(piece)
-        for kind, piece in spans(action.code)
+        for kind, piece in spans(visible(action.code))
     )
     parts = [f'<pre style="{_CODE}">{code}</pre>' if action.code else ""]
     parts += [_shown(block(output)) for output in action.outputs]

@@ -31,10 +31,10 @@ from nbagent.events import (
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tools.answer import FinalAnswer
 from nbagent.view.highlight import Kind, spans
-from nbagent.view.outputs import block, plain
+from nbagent.view.outputs import block, plain, visible
 from nbagent.view.question import ask_by_line
 from nbagent.view.region import Region
-from nbagent.view.screen import Folded, Screen, folded, visible
+from nbagent.view.screen import Folded, Screen, folded
 from nbagent.view.static import seconds
 from nbagent.view.trace import Trace, TraceAction, note_of
 
