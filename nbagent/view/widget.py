@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
-from IPython.display import display
+from IPython.display import clear_output, display
 
 from nbagent.events import Event
 from nbagent.protocols import Approval, ApprovalRequest
@@ -125,7 +125,10 @@ class WidgetView:
 
     def _leave_static(self) -> None:
         trace = self._log.trace
-        self._handle.update({"text/html": static.html(trace), "text/plain": static.text(trace)}, raw=True)
+        if trace.task:
+            self._handle.update({"text/html": static.html(trace), "text/plain": static.text(trace)}, raw=True)
+        else:
+            clear_output()  # nothing was begun: the error that says why stands alone
         self._widget.close()
 
     # -- kernel to page: the flusher thread only --------------------------------------------------------
