@@ -31,6 +31,21 @@ def cells(server: ScriptedServer, tmp_path: Path) -> Iterator[Cells]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+    """A kernel for cells that begin no session."""
+    folder = tmp_path_factory.mktemp("idle")
+    environment = {
+        "NBAGENT_BASE_URL": "http://127.0.0.1:9/v1",
+        "NBAGENT_MODEL": "stub",
+        "NBAGENT_CACHE": str(folder),
+        "NBAGENT_HOME": str(folder / "home"),
+    }
+    with kernel(folder, environment) as made:
+        made.run("%load_ext nbagent")
+        yield made
+
+
 def bring(name: str) -> Response:
     arguments = f'{{"name": "{name}"}}'
     return sse(
@@ -138,8 +153,9 @@ def test_markup_of_the_model_and_of_data_is_text(cells: Cells, server: ScriptedS
         ("%agent export", "PATH"),
     ],
 )
-def test_bad_input_is_one_line_that_says_what_to_do(cells: Cells, cell: str, said: str) -> None:
-    text = cells.text(cell)
+def test_bad_input_is_one_line_that_says_what_to_do(idle: Cells, cell: str, said: str) -> None:
+    text = idle.text(cell)
+    idle.run("%agent reset")
     assert "Traceback" not in text
     assert len(text.strip().splitlines()) <= 2
     assert said in text
@@ -178,8 +194,8 @@ def test_config_tells_where_each_value_comes_from_and_hides_the_key(cells: Cells
     assert "…1234" in text
 
 
-def test_help_lists_every_command_and_option(cells: Cells) -> None:
-    text = cells.text("%agent help")
+def test_help_lists_every_command_and_option(idle: Cells) -> None:
+    text = idle.text("%agent help")
     for word in ("status", "export", "adopt", "bring", "reset", "model", "--max-steps", "--approve", "--model"):
         assert word in text
 

@@ -45,7 +45,7 @@ async def test_a_variable_is_brought_as_a_copy(
         )
         shared = context.of(Shared)[0]
         assert (shared.call_id, shared.name, shared.summary) == ("c1", "df", "DataFrame (1000, 1) a int64")
-        assert Path(shared.file) == context.session_folder / "shared" / "df.pkl"
+        assert Path(shared.file) == context.session_folder / "shared" / "df-1.pkl"
         _, text = await gate.call(Action("c2", "run_code", '{"code": "df = df.head(2); len(df)"}'), context, NO)
         assert "2\n" in text
         assert len(shell.user_ns["df"]) == 1000
