@@ -41,7 +41,11 @@ _LONGEST_OUTPUT = 400  #: lines of one output that stay in the trace
 
 def html(trace: Trace) -> str:
     """Give the trace as an HTML fragment: the answer first, then each step, folded."""
-    parts = ['<div style="max-width: 60em; line-height: 1.45;">', _head(trace)]
+    # The classes keep MathJax off: "$5 and $7" is no formula, and a formula may hold a link.
+    parts = [
+        '<div class="mathjax_ignore tex2jax_ignore" style="max-width: 60em; line-height: 1.45;">',
+        _head(trace),
+    ]
     if trace.answer:
         parts.append(f'<div style="margin: 8px 0 12px 0; white-space: pre-wrap;">{_rich_line(trace.answer)}</div>')
     if trace.label and trace.answer:
@@ -111,7 +115,8 @@ def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
     parts += [_action(action) for action in step.actions]
     if step.draft:
         parts.append(
-            f'<pre style="{_CODE}">{_text(visible(step.draft))}</pre><div style="{_QUIET}">not finished, not run</div>'
+            f'<pre style="{_CODE}">{_text(visible(step.draft))}</pre>'
+            f'<div style="{_QUIET}">not finished, not run</div>'
         )
     parts += [_note(note) for note in step.notes]
     return "".join(parts) + '<div style="height: 6px;"></div></details>'
@@ -166,9 +171,9 @@ def title_of(step: TraceStep) -> str:
 
 def seconds(value: float) -> str:
     """Write a time for people, e.g. `0.3 s`, `12 s`, `3 min 05 s`."""
-    if value < 10:
+    if value < 9.95:
         return f"{value:.1f} s"
-    if value < 60:
+    if value < 59.5:
         return f"{value:.0f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s"

@@ -6,6 +6,7 @@
 const FOLD_TO_TEXT_AFTER = 50; // steps kept as full DOM; older ones keep their title only
 const TRACEBACK_LINES = 12;
 const HIGHLIGHT_LIMIT = 8000; // characters that are coloured anew in each frame while they stream
+const LAST_KNOCK = 5000; // ms
 const ACK_TIMEOUT = 1000; // ms without a word from the kernel after Stop, then the kernel is interrupted
 
 function el(tag, cls, ...kids) {
@@ -693,22 +694,30 @@ class Channel {
     this.heard = false;
     this.receive = (message) => this.take(message);
     model.on("msg:custom", this.receive);
+    this.page = Math.random().toString(36).slice(2);
+    this.knock(100);
+  }
+  // The first words may wait for the running cell, until JupyterLab has made a subshell for widgets.
+  knock(delay) {
+    if (this.heard) return;
     this.hello();
+    if (delay < LAST_KNOCK) setTimeout(() => this.knock(2 * delay), delay);
   }
   send(letter) {
     this.model.send({ id: `${Date.now()}-${Math.random().toString(36).slice(2)}`, ...letter });
   }
-  hello() {
-    this.send({ op: "hello", last: this.ops.length });
+  hello(again = false) {
+    this.send({ op: "hello", page: this.page, last: this.ops.length, again });
   }
   take(message) {
     if (message.op === "welcome") this.heard = true;
     else if (message.op === "deaf") this.heard = false;
     else if (message.op === "stopping") this.acknowledged = true;
+    else if (message.op === "left") leave(this.model, message);
     else if (message.op === "ops") {
       this.skew = Date.now() / 1000 - message.now;
       const had = this.ops.length - message.first + 1;
-      if (had < 0) return this.hello(); // something was lost on the way: the kernel sends it again
+      if (had < 0) return this.hello(true); // something was lost on the way: the kernel sends it again
       this.ops = this.ops.concat(message.ops.slice(had));
     }
     for (const listener of this.listeners) listener();
@@ -722,6 +731,19 @@ class Channel {
     };
     if (this.heard) setTimeout(interrupt, ACK_TIMEOUT);
     else interrupt();
+  }
+}
+
+// The run is over, and this page was loaded after it began: the output is still the widget. Where the page is
+// JupyterLab's, the static trace is put in its place, so that it is saved with the notebook.
+function leave(model, message) {
+  for (const cell of model.widget_manager?.context?.model?.cells ?? []) {
+    for (let i = 0; i < (cell.outputs?.length ?? 0); i += 1) {
+      const view = cell.outputs.get(i).data?.["application/vnd.jupyter.widget-view+json"];
+      if (view?.model_id === message.model) {
+        cell.outputs.set(i, { output_type: "display_data", data: message.data, metadata: {} });
+      }
+    }
   }
 }
 

@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,14 @@ from nbagent.events import Event
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.view import static
 from nbagent.view.ops import OpLog
+from nbagent.view.outputs import visible
 
 FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second get lost on the way
-HELLO_TIMEOUT = 2.0  #: seconds after which a page that did not call back is held to be unable to
+#: Seconds after which a page that did not call back is held to be unable to: the first widget of a page
+#: loads its code and has a subshell made first, which takes a busy machine more than two.
+HELLO_TIMEOUT = 4.0
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+KEPT = 4  #: finished runs that a page which was loaded again in mid-run can still ask for
 _HERE = Path(__file__).parent
 
 
@@ -34,6 +39,9 @@ class RunWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships n
 
     _esm = _HERE / "widget.js"
     _css = _HERE / "widget.css"
+
+
+_finished: deque[RunWidget] = deque()
 
 
 class WidgetView:
@@ -61,6 +69,9 @@ class WidgetView:
         self._questions: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[Approval]]] = {}
         self._flusher: threading.Thread | None = None
         self._callbacks_work = False
+        self._line_open = False
+        self._left: dict[str, Any] | None = None  # the static trace, once it stands
+        self._told_left: set[str] = set()  # pages that were told of it
 
     @property
     def callbacks_work(self) -> bool:
@@ -109,13 +120,28 @@ class WidgetView:
                 return await answer
             if self._input_on_main is None:
                 return Approval(approved=False, by="nobody", note="there was no one to ask")
-            return await _ask_by_line(request, self._input_on_main)
+            return await self._ask_by_line(request, self._input_on_main)
         finally:
             with self._lock:
                 self._questions.pop(request.request, None)
 
+    async def _ask_by_line(self, request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
+        self._line_open = True  # an open input box cannot be taken back: until then the page shows no buttons
+        try:
+            line = await ask(
+                f"{visible(request.code)}\n\nThis looks {request.risk}: {request.why}\nRun it? [y/N] "
+            )
+        except (EOFError, NotImplementedError):  # the front end has no input box
+            return Approval(approved=False, by="nobody", note="there was no one to ask")
+        finally:
+            with self._lock:
+                self._line_open = False
+                if self._callbacks_work:
+                    self._letters.append({"op": "welcome"})
+        return Approval(approved=line.strip().lower() in ("y", "yes"), by="user")
+
     def close(self) -> None:
-        """Send what is left, put the static trace in the widget's place and let go of it."""
+        """Send what is left and put the static trace in the widget's place."""
         if self._flusher is None or self._closing.is_set():
             return
         self._closing.set()
@@ -125,11 +151,28 @@ class WidgetView:
 
     def _leave_static(self) -> None:
         trace = self._log.trace
-        if trace.task:
-            self._handle.update({"text/html": static.html(trace), "text/plain": static.text(trace)}, raw=True)
-        else:
+        if not trace.task:
             clear_output()  # nothing was begun: the error that says why stands alone
-        self._widget.close()
+            self._widget.close()
+            return
+        left = {"text/html": static.html(trace), "text/plain": static.text(trace)}
+        self._handle.update(left, raw=True)
+        # A page that was loaded again in mid-run does not know the output's display_id: it still shows the
+        # widget, says hello when the kernel is free, and puts the static trace there itself.
+        with self._lock:
+            self._left = left
+        _finished.append(self._widget)
+        while len(_finished) > KEPT:
+            _finished.popleft().close()
+
+    def _show_again(self, hello: dict[str, Any]) -> None:
+        page, last = str(hello.get("page")), hello.get("last")
+        if page in self._told_left and not hello.get("again"):
+            return  # what it said again and again while the kernel was busy
+        self._told_left.add(page)
+        first, ops = self._log.after(last if isinstance(last, int) else 0)
+        self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
+        self._widget.send({"op": "left", "model": self._widget.model_id, "data": self._left})
 
     # -- kernel to page: the flusher thread only --------------------------------------------------------
 
@@ -170,12 +213,16 @@ class WidgetView:
         if not isinstance(content, dict):
             return
         op = content.get("op")
-        if op == "hello":
+        if self._left is not None:
+            if op == "hello":
+                self._show_again(content)
+        elif op == "hello":
             last = content.get("last")
             with self._lock:
                 self._callbacks_work = True
                 self._replay_from = last if isinstance(last, int) else 0
-                self._letters.append({"op": "welcome"})
+                if not self._line_open:
+                    self._letters.append({"op": "welcome"})
             self._decided.set()
         elif op == "stop":
             with self._lock:
@@ -203,12 +250,3 @@ class WidgetView:
 def _settle(answer: asyncio.Future[Approval], approval: Approval) -> None:
     if not answer.done():  # a second click, or the run was stopped meanwhile
         answer.set_result(approval)
-
-
-async def _ask_by_line(request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
-    question = f"{request.code}\n\nThis looks {request.risk}: {request.why}\nRun it? [y/N] "
-    try:
-        line = await ask(question)
-    except (EOFError, NotImplementedError):  # the front end has no input box
-        return Approval(approved=False, by="nobody", note="there was no one to ask")
-    return Approval(approved=line.strip().lower() in ("y", "yes"), by="user")

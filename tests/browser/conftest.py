@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -35,11 +37,13 @@ def start(lab: Lab, server: ScriptedServer, request: pytest.FixtureRequest) -> I
 
     def open_notebook(cells: Sequence[str], responses: Sequence[Response]) -> Notebook:
         server.responses = list(responses)
-        notebook = lab.notebook(f"{request.node.name}.ipynb", cells, server.base_url)
+        notebook = lab.notebook(f"{re.sub(r'[^a-z]+', '-', request.node.name)}.ipynb", cells, server.base_url)
         opened.append(notebook)
         return notebook
 
     yield open_notebook
+    if os.environ.get("SHOT"):
+        lab.page.screenshot(path=os.environ["SHOT"])
     for notebook in opened:
         notebook.shut_down_kernel()
     assert not lab.page_errors

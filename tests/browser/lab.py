@@ -45,6 +45,9 @@ class Lab:
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
         self._settings = folder / "settings"
+        self.setting(
+            "@jupyterlab/apputils-extension", "notification", {"fetchNews": "false", "checkForUpdates": False}
+        )
         self.page_errors: list[str] = []
         self._server, self.address = _start_server(folder, self.folder)
         self._playwright = sync_playwright().start()
@@ -92,10 +95,33 @@ class Lab:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
 
+    def count_received(self) -> Received:
+        """Count from now on what comes to the page over its websockets."""
+        received = Received()
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Network.enable")
+        session.on("Network.webSocketFrameReceived", received.take)
+        return received
+
     def theme(self, name: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`."""
         self.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", name)
         self.page.wait_for_function("t => document.body.dataset.jpThemeName === t", arg=name)
+
+
+class Received:
+    """Frames that came over websockets, and their bytes."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.bytes = 0
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Count one frame, as Chromium tells of it: binary ones in base64."""
+        frame = event["response"]
+        self.frames += 1
+        length = len(frame["payloadData"])
+        self.bytes += length * 3 // 4 if frame["opcode"] == 2 else length
 
 
 class Notebook:
@@ -163,7 +189,7 @@ class Notebook:
             f" while ({_CELL}.model.executionState === 'running') await new Promise(done => setTimeout(done, 5));"
             " return performance.now() - began; }"
         )
-        return round(self.page.evaluate(script, index))
+        return round(float(self.page.evaluate(script, index)))
 
     def cell(self, index: int) -> Locator:
         """Give the place of a cell in the page."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Start
-from tests.scripted_server import C, F, Gate, Response, T, final, sse
+from tests.scripted_server import C, Delay, F, Gate, Item, Response, ScriptedServer, T, final, run_code, sse
 
 pytestmark = pytest.mark.browser
 
@@ -66,3 +67,68 @@ def test_a_run_is_seen_while_it_happens_and_stays_in_the_saved_notebook(start: S
         expect(shown).to_contain_text(expected)
     figure = shown.locator(".jp-OutputArea-output img")
     assert figure.evaluate("image => image.complete && image.naturalWidth") > 100
+
+
+def test_a_page_that_is_loaded_again_in_mid_run_has_the_whole_run_in_the_end(start: Start) -> None:
+    held = Gate()
+    notebook = start(
+        ["%%agent\ncount", "print('next')"],
+        [run_code("print(6 * 7)"), sse(C({"content": "It is "}), held, C({"content": "42."}), C({}, "stop"))],
+    )
+    notebook.run(0, wait=False)
+    expect(notebook.cell(0)).to_contain_text("It is")
+    notebook.save()
+    notebook.reload()  # JupyterLab shows "Loading widget...": it asks the main thread, which waits for the run
+    held.open()
+    expect(notebook.cell(0)).to_contain_text("It is 42.", timeout=20_000)
+    for expected in ("print(6 * 7)", "42"):
+        expect(notebook.cell(0)).to_contain_text(expected)
+    notebook.lab.until(lambda: sorted(notebook.outputs(0)[0]["data"]) == ["text/html", "text/plain"])
+    notebook.run(1)
+    assert notebook.text(1).strip() == "next"
+
+
+def test_a_run_that_was_refused_leaves_its_one_line_only(start: Start) -> None:
+    cells = ["%%agent --model local:nothing\ngo", "%%agent --no-such-option\ngo", "%%agent\n"]
+    notebook = start(cells, [])
+    for index in range(len(cells)):
+        notebook.run(index)
+        (output,) = notebook.outputs(index)
+        assert output["output_type"] == "stream"
+        assert output["text"].startswith("UsageError: ")
+        assert len(output["text"].strip().splitlines()) == 1
+
+
+def test_a_long_stream_arrives_whole_and_costs_few_bytes(start: Start, server: ScriptedServer) -> None:
+    words = [f"{number:03} " for number in range(1000)] * 20
+    for position in range(99, len(words), 100):
+        words[position] = "end\n\n"[: len(words[position])]
+    text = "".join(words)
+    items: list[Item] = []
+    for position in range(0, len(words), 20):
+        items += [C({"content": word}) for word in words[position : position + 20]]
+        items.append(Delay(0.018))
+    held = Gate()
+    notebook = start(["%%agent\nwrite"], [sse(*items, held, C({}, "stop"))])
+    received = notebook.lab.count_received()
+    began = time.monotonic()
+    notebook.run(0, wait=False)
+    notebook.lab.until(held.reached.is_set, 60)
+    seconds = time.monotonic() - began
+    expect(notebook.find(".nba-status")).to_contain_text("Thinking")
+    thought = notebook.find(".nba-thought")
+    notebook.lab.until(lambda: bare(thought.text_content() or "") == bare(text), 5)
+    live = received.bytes
+    held.open()
+    notebook.wait(0)
+    print(
+        f"\n{len(text)} characters in {seconds:.1f} s: {live} bytes live, {received.bytes} in all,"
+        f" {received.frames} frames"
+    )
+    assert received.bytes < 1_000_000
+    assert text.strip() in notebook.outputs(0)[0]["data"]["text/plain"]
+
+
+def bare(text: str) -> str:
+    """Text without its spaces, which the page may set as paragraphs."""
+    return "".join(text.split())
