@@ -286,8 +286,7 @@ def call_text(tool: str, arguments: dict[str, Any]) -> str:
 def add_output(outputs: list[Output], output: Output) -> None:
     """Append an output; a stream that goes on is joined to what came before."""
     last = outputs[-1] if outputs else {}
-    kinds = {last.get("output_type"), output.get("output_type")}
-    if kinds == {"stream"} and last.get("name") == output.get("name"):
+    if last.get("output_type") == output.get("output_type") == "stream" and last.get("name") == output.get("name"):
         outputs[-1] = {**last, "text": joined(last.get("text")) + joined(output.get("text"))}
     else:
         outputs.append(output)

@@ -1,0 +1,271 @@
+"""The agent on a real terminal: `nbagent run` and terminal IPython in a pseudo-terminal, and in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faces.test_cli import nbagent
+from tests.scripted_server import C, Delay, Gate, ScriptedServer, final, plain, run_code, sse
+
+pexpect = pytest.importorskip("pexpect", reason="there are no pseudo-terminals here")
+
+CTRL_C = "\x03"
+ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as made:
+        yield made
+
+
+@contextmanager
+def terminal(words: list[str], folder: Path, **environment: str) -> Iterator[Any]:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", *words],
+        cwd=str(folder),
+        env={**os.environ, "TERM": "xterm-256color", "NBAGENT_CACHE": str(folder / "cache"), **environment},
+        dimensions=(40, 100),
+        timeout=60,
+        encoding="utf-8",
+    )
+    try:
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def run(server: ScriptedServer, folder: Path, *words: str, **environment: str) -> Any:
+    command = ["nbagent", "run", "go", "--base-url", server.base_url, "--model", "stub", *words]
+    return terminal(command, folder, **environment)
+
+
+def rest_of(child: Any) -> str:
+    """Wait for the end; give what came on the way, without colours."""
+    child.expect(pexpect.EOF)
+    child.close()
+    return ANSI.sub("", child.before)
+
+
+def ipython(server: ScriptedServer, folder: Path) -> Any:
+    return terminal(
+        ["IPython", "--no-banner", "--colors=NoColor", "--simple-prompt", "--no-confirm-exit"],
+        folder,
+        IPYTHONDIR=str(folder / "ipython"),
+        NBAGENT_BASE_URL=server.base_url,
+        NBAGENT_MODEL="stub",
+    )
+
+
+def give(child: Any, task: str) -> None:
+    """Type a `%%agent` cell."""
+    child.sendline("%%agent")
+    child.expect_exact("...: ")
+    child.sendline(task)
+    child.expect_exact("...: ")
+    child.sendline("")
+
+
+DELETE = run_code("import os\nos.remove('old.txt')")
+
+
+def test_a_run_streams_its_thought_and_leaves_every_part_once(server: ScriptedServer, tmp_path: Path) -> None:
+    gate = Gate()
+    server.responses = [
+        run_code("print(6 * 7)"),
+        sse(C({"content": "Forty-"}), gate, C({"content": "two."}), C({}, "stop")),
+    ]
+    with run(server, tmp_path) as child:
+        child.expect("Forty-")
+        assert gate.reached.is_set()
+        gate.open()
+        shown = rest_of(child)
+    assert child.exitstatus == 0
+    assert shown.count("Forty-two.") >= 1
+    assert "Answer" in shown
+    assert "2 steps" in shown
+
+
+def test_the_clock_of_the_status_goes_on_while_nothing_arrives(server: ScriptedServer, tmp_path: Path) -> None:
+    server.responses = [
+        run_code("import time\ntime.sleep(1.6)"),
+        sse(Delay(1.6), C({"content": "ok"}), C({}, "stop")),
+    ]
+    with run(server, tmp_path) as child:
+        child.expect("Running run_code 1 s")
+        child.expect("Thinking… 1 s")
+        rest_of(child)
+
+
+def test_yes_lets_a_file_be_deleted_after_its_code_was_shown(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    server.responses = [DELETE, final("gone")]
+    with run(server, tmp_path) as child:
+        child.expect(r"Approve\? \[y\]es / \[n\]o")
+        asked = ANSI.sub("", child.before)
+        assert "os.remove('old.txt')" in asked
+        assert "overwrite" in asked
+        assert (tmp_path / "old.txt").exists()
+        child.sendline("what?")
+        child.expect(r"Approve\?")
+        child.sendline("y")
+        shown = rest_of(child)
+    assert child.exitstatus == 0
+    assert "os.remove" not in shown, "the code is not shown twice"
+    assert not (tmp_path / "old.txt").exists()
+
+
+def test_no_keeps_the_file_and_tells_the_model_why(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    server.responses = [DELETE, final("kept")]
+    with run(server, tmp_path) as child:
+        child.expect(r"Approve\?")
+        child.sendline("n move it instead")
+        rest_of(child)
+    assert (tmp_path / "old.txt").exists()
+    assert "move it instead" in server.bodies[1]["messages"][-1]["content"]
+
+
+def test_edited_code_is_shown_again_and_is_what_runs(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('print(\"spared\")')\n")
+    server.responses = [DELETE, final("spared")]
+    with run(server, tmp_path, EDITOR=f"{sys.executable} {editor}") as child:
+        child.expect(r"\[e\]dit")
+        child.sendline("e")
+        child.expect("spared")
+        child.expect(r"Approve\?")
+        child.sendline("y")
+        assert "edited by you" in rest_of(child)
+    assert (tmp_path / "old.txt").exists()
+
+
+@pytest.mark.parametrize("at", ["question", "stream", "code"])
+def test_one_ctrl_c_stops_and_the_session_is_kept(server: ScriptedServer, tmp_path: Path, at: str) -> None:
+    gate = Gate()
+    (tmp_path / "old.txt").write_text("x")
+    first, mark = {
+        "question": (DELETE, r"Approve\?"),
+        "stream": (sse(C({"content": "Let me "}), gate), "Let me"),
+        "code": (run_code("import time\nprint('begun')\ntime.sleep(60)"), "Running run_code 1 s"),
+    }[at]
+    server.responses = [first]
+    with run(server, tmp_path) as child:
+        child.expect(mark)
+        child.send(CTRL_C)
+        shown = rest_of(child)
+    assert child.exitstatus == 130
+    assert "Stopped" in shown
+    assert "Traceback" not in shown
+    assert (tmp_path / "old.txt").exists()
+    (listed,) = [json.loads(line) for line in nbagent("sessions", "--json", folder=tmp_path).stdout.splitlines()]
+    assert listed["reason"] == "interrupted"
+    assert listed["id"] in shown
+
+
+def test_a_pipe_gets_plain_lines(server: ScriptedServer, tmp_path: Path) -> None:
+    code = "import sys\nfor i in range(50): sys.stderr.write(f'\\r{i}%')\nprint('\\x1b[31mred\\x1b[0m')\n1/0"
+    server.responses = [run_code(code), final("It [bold]failed[/bold]. \x1b[2Jx")]
+    done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", folder=tmp_path, FORCE_COLOR="1")
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
+    for part in ("  49%\n", "  red\n", "ZeroDivisionError: division by zero", "It [bold]failed[/bold]. x"):
+        assert done.stdout.count(part) == 1, part
+    assert "48%" not in done.stdout
+
+
+def test_where_nobody_can_answer_the_action_is_shown_and_not_run(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    server.responses = [DELETE, final("kept")]
+    done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", folder=tmp_path)
+    assert (tmp_path / "old.txt").exists()
+    assert "os.remove('old.txt')" in done.stdout
+    assert "--approve" in done.stdout
+
+
+def test_quiet_prints_the_answer_alone_or_why_there_is_none(server: ScriptedServer, tmp_path: Path) -> None:
+    server.responses = [run_code("print(1)"), final("One."), plain(401, {"error": {"message": "no"}})]
+    words = ("run", "go", "--quiet", "--base-url", server.base_url, "--model", "stub")
+    assert nbagent(*words, folder=tmp_path).stdout == "One.\n"
+    (line,) = nbagent(*words, folder=tmp_path).stdout.splitlines()
+    assert line.startswith("The model failed.")
+
+
+def test_a_reader_that_leaves_does_not_disturb_the_run(server: ScriptedServer, tmp_path: Path) -> None:
+    gate = Gate()
+    server.responses = [run_code("print(1)"), sse(gate, C({"content": "ok"}), C({}, "stop"))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nbagent", "run", "go", "--base-url", server.base_url, "--model", "stub"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert gate.reached.wait(30)
+    process.stdout.close()
+    gate.open()
+    assert process.wait(30) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_a_terminal_that_knows_few_characters_still_shows_the_answer(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.responses = [run_code("print('ä')"), final("größer → 5")]
+    words = ("run", "go", "--base-url", server.base_url, "--model", "stub")
+    done = nbagent(*words, folder=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert "Answer: gr??er ? 5" in done.stdout
+
+
+def test_ipython_shows_the_run_stops_it_and_goes_on(server: ScriptedServer, tmp_path: Path) -> None:
+    gate = Gate()
+    server.responses = [sse(C({"content": "Let me "}), gate), run_code("print(6 * 7)"), final("Forty-two.")]
+    with ipython(server, tmp_path) as child:
+        child.expect_exact("In [1]: ")
+        child.sendline("%load_ext nbagent")
+        child.expect_exact("In [2]: ")
+        give(child, "wait")
+        child.expect("Let me")
+        child.send(CTRL_C)
+        child.expect("Stopped")
+        child.expect_exact("In [3]: ")
+        give(child, "six times seven")
+        child.expect("Forty-two")
+        child.expect_exact("In [4]: ")
+        child.sendline("print('the reason is', _agent.reason)")
+        child.expect("the reason is answered")
+        child.sendline("exit")
+        assert "Traceback" not in rest_of(child)
+
+
+def test_ipython_asks_in_the_cell(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    server.responses = [DELETE, final("kept"), DELETE, final("gone")]
+    with ipython(server, tmp_path) as child:
+        child.expect_exact("In [1]: ")
+        child.sendline("%load_ext nbagent")
+        for answer, there in (("n", True), ("y", False)):
+            child.expect_exact("]: ")
+            give(child, "delete it")
+            child.expect(r"Approve\?")
+            child.sendline(answer)
+            child.expect("Answer")
+            assert (tmp_path / "old.txt").exists() is there
+        child.sendline("exit")
+        rest_of(child)
