@@ -42,7 +42,7 @@ class Markup(HTMLParser):
         assert self.open == []
         for tag, attributes in self.tags:
             assert tag in TAGS
-            assert set(attributes) <= {"style", "open", "src", "alt"}
+            assert set(attributes) <= {"style", "class", "open", "src", "alt"}
             assert "url(" not in (attributes.get("style") or "")
             if tag == "img":
                 assert (attributes["src"] or "").startswith(("data:image/png;base64,", "data:image/jpeg;base64,"))
