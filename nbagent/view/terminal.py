@@ -224,7 +224,7 @@ class TerminalView:
         self._lines(output.rest())
         self._lines(self._errors, "red")
         mark, style = _MARKS.get(action.status, ("✗", "red"))
-        said = any(action.summary in line for line in self._errors)
+        said = action.summary == action.status or any(action.summary in line for line in self._errors)
         facts = [
             action.tool if action.status == "ok" else f"{action.tool}: {action.status}",
             seconds(action.seconds),

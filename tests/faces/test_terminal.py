@@ -69,11 +69,10 @@ def ipython(server: ScriptedServer, folder: Path) -> Any:
 
 
 def give(child: Any, task: str) -> None:
-    """Type a `%%agent` cell."""
-    child.sendline("%%agent")
-    child.expect_exact("...: ")
-    child.sendline(task)
-    child.expect_exact("...: ")
+    """Type a `%%agent` cell; blank lines end it."""
+    for line in ("%%agent", task, ""):
+        child.sendline(line)
+        child.expect_exact("...: ")
     child.sendline("")
 
 
