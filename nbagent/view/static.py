@@ -7,10 +7,11 @@ Colours are greys with alpha and mid-tones, so that it is readable on light and 
 from __future__ import annotations
 
 import re
-from html import escape
 
 from nbagent.events import Output
+from nbagent.view import markdown
 from nbagent.view.highlight import spans
+from nbagent.view.markdown import text as _text
 from nbagent.view.outputs import Block, block, plain, visible
 from nbagent.view.trace import Trace, TraceAction, TraceStep
 
@@ -27,6 +28,7 @@ _COLOURS = {
     "number": "#b06a1e",
     "name": "#2f7fc4",
 }
+_PAPER = "background: #fff;"  # a figure brings black axes, perhaps on nothing
 _MARKS = {
     "ok": "✓",
     "error": "✗",
@@ -36,6 +38,9 @@ _MARKS = {
     "running": "…",
     "waiting": "?",
 }
+_TABLE = "margin: 6px 0; font-size: 12px;"
+_SIZE = re.compile(r"\[(\d+) rows x (\d+) columns\]")
+_LONGEST_TITLE = 160  #: characters
 _LONGEST_OUTPUT = 400  #: lines of one output that stay in the trace
 
 
@@ -47,17 +52,14 @@ def html(trace: Trace) -> str:
         _head(trace),
     ]
     if trace.answer:
-        parts.append(f'<div style="margin: 8px 0 12px 0; white-space: pre-wrap;">{_rich_line(trace.answer)}</div>')
+        parts.append(f'<div style="margin: 8px 0 12px 0;">{_prose(trace.answer)}</div>')
     if trace.label and trace.answer:
         parts.append(f'<div style="{_QUIET}">{_text(trace.label)}</div>')
     if trace.advice:
         parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(trace.advice)}</div>')
     parts += [_note(note) for note in trace.notes]
-    last = trace.steps[-1] if trace.steps else None
-    parts += [
-        _step(step, opened=step is last and trace.reason != "answered", answer=trace.answer)
-        for step in trace.steps
-    ]
+    opened = _opened(trace)
+    parts += [_step(step, opened=step is opened, answer=trace.answer) for step in trace.steps]
     if trace.task:
         parts.append(f'<div style="{_QUIET} margin-top: 6px;">Task: {_text(_first_line(trace.task))}</div>')
     return "".join(parts) + "</div>"
@@ -106,12 +108,11 @@ def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
     if is_answer and not (step.actions or step.notes or step.reasoning):
         return ""  # it stands at the top
     parts = [f'<details{" open" if opened else ""} style="border-bottom: {_LINE};">', _summary(step, is_answer)]
+    parts.append('<div style="padding-left: 20px;">')
     if step.reasoning.strip():
-        parts.append(
-            f'<details style="{_QUIET}"><summary>Reasoning</summary>{_paragraph(step.reasoning)}</details>'
-        )
+        parts.append(f'<details style="{_QUIET}"><summary>Reasoning</summary>{_prose(step.reasoning)}</details>')
     if not is_answer:
-        parts.append(_paragraph(step.thought))
+        parts.append(_prose(_beyond_title(step)))
     parts += [_action(action) for action in step.actions]
     if step.draft:
         parts.append(
@@ -119,7 +120,21 @@ def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
             f'<div style="{_QUIET}">not finished, not run</div>'
         )
     parts += [_note(note) for note in step.notes]
-    return "".join(parts) + '<div style="height: 6px;"></div></details>'
+    return "".join(parts) + '<div style="height: 6px;"></div></div></details>'
+
+
+def _opened(trace: Trace) -> TraceStep | None:
+    """Choose the step to look at first: where an unanswered run ended, or the last that made a figure."""
+    if trace.reason != "answered":
+        return trace.steps[-1] if trace.steps else None
+    made = (
+        step
+        for step in reversed(trace.steps)
+        for action in step.actions
+        for output in action.outputs
+        if block(output).kind == "image"
+    )
+    return next(made, None)
 
 
 def _summary(step: TraceStep, is_answer: bool) -> str:
@@ -128,7 +143,7 @@ def _summary(step: TraceStep, is_answer: bool) -> str:
     took = f" · {seconds(step.seconds)}" if step.seconds else ""
     return (
         '<summary style="padding: 5px 0; cursor: pointer;">'
-        f'<span style="{_QUIET}">{step.number}</span>&nbsp; {_text(title)}'
+        f'<span style="{_QUIET}">{step.number}</span>&nbsp; {markdown.line(title)}'
         f' <span style="{_QUIET}">&nbsp;{marks}{took}</span></summary>'
     )
 
@@ -147,9 +162,27 @@ def _action(action: TraceAction) -> str:
 def _shown(shown: Block) -> str:
     if shown.kind == "image":
         alt = _text(plain(shown.text) or "figure")
-        return f'<div><img src="data:{shown.mime};base64,{shown.data}" alt="{alt}" style="max-width: 100%;"></div>'
+        source = f"data:{shown.mime};base64,{shown.data}"
+        return f'<div><img src="{source}" alt="{alt}" style="max-width: 100%; {_PAPER}"></div>'
+    if shown.kind == "table":
+        return _table(shown)
     content = _cut(plain(shown.text)).strip("\n")
     return f'<pre style="{_OUTPUT}">{_text(content)}</pre>' if content else ""
+
+
+def _table(shown: Block) -> str:
+    rows = []
+    for number, cells in enumerate(shown.rows[: _LONGEST_OUTPUT + shown.heads]):
+        rows.append("<tr>")
+        for column, cell in enumerate(cells):
+            tag = "th" if number < shown.heads or (shown.heads and column == 0) else "td"
+            rows.append(f"<{tag}>{_text(plain(cell))}</{tag}>")
+        rows.append("</tr>")
+    left_out = max(0, len(shown.rows) - _LONGEST_OUTPUT - shown.heads)
+    size = _SIZE.search(shown.text)
+    note = f"{left_out:,} more rows" if left_out else f"{size[1]} rows × {size[2]} columns" if size else ""
+    caption = f'<div style="{_QUIET}">{note}</div>' if note else ""
+    return f'<div style="overflow-x: auto; {_TABLE}"><table>{"".join(rows)}</table></div>{caption}'
 
 
 def _plain_output(output: Output) -> str:
@@ -165,8 +198,12 @@ def _outcome(action: TraceAction) -> str:
 
 def title_of(step: TraceStep) -> str:
     """Name a step by the first line of its thought, or by its tools."""
-    first = _first_line(step.thought).strip("#*` ")
-    return first or ", ".join(action.tool for action in step.actions) or step.draft_tool or "…"
+    return (
+        _first_line(step.thought).lstrip("# ")
+        or ", ".join(action.tool for action in step.actions)
+        or step.draft_tool
+        or "…"
+    )
 
 
 def seconds(value: float) -> str:
@@ -179,9 +216,16 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
+def _beyond_title(step: TraceStep) -> str:
+    """Give what the step's title does not say already: all of the thought where it had to be cut."""
+    thought = step.thought.strip()
+    first, _, rest = thought.partition("\n")
+    return rest if len(first) <= _LONGEST_TITLE else thought
+
+
 def _first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= 110 else line[:107] + "…"
+    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
 
 
 def _cut(text: str) -> str:
@@ -196,24 +240,9 @@ def _indented(text: str, margin: str) -> str:
     return "\n".join(margin + line for line in text.split("\n")) if text.strip() else ""
 
 
-def _paragraph(text: str) -> str:
-    return (
-        f'<div style="white-space: pre-wrap; margin: 4px 0;">{_rich_line(text.strip())}</div>'
-        if text.strip()
-        else ""
-    )
+def _prose(text: str) -> str:
+    return markdown.html(text, code_style=_CODE) if text.strip() else ""
 
 
 def _note(note: str) -> str:
     return f'<div style="{_QUIET} margin: 4px 0;">{_text(note)}</div>'
-
-
-def _rich_line(text: str) -> str:
-    """Escape text and show `**bold**` and `code` as such; nothing else of Markdown is taken."""
-    escaped = _text(plain(text))
-    escaped = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escaped)
-    return re.sub(r"\*\*(?=\S)([^*\n]+?)\*\*", r"<b>\1</b>", escaped)
-
-
-def _text(text: str) -> str:
-    return escape(text.encode("utf-8", "replace").decode("utf-8"))

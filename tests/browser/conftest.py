@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -42,8 +41,6 @@ def start(lab: Lab, server: ScriptedServer, request: pytest.FixtureRequest) -> I
         return notebook
 
     yield open_notebook
-    if os.environ.get("SHOT"):
-        lab.page.screenshot(path=os.environ["SHOT"])
     for notebook in opened:
         notebook.shut_down_kernel()
     assert not lab.page_errors

@@ -218,7 +218,7 @@ class Notebook:
 
     def shut_down_kernel(self) -> None:
         """End its kernel, if it has one."""
-        self.page.evaluate(f"() => {_PANEL}.sessionContext.shutdown()")
+        self.page.evaluate("() => window.jupyterapp?.shell.currentWidget.sessionContext.shutdown()")
 
 
 def _start_server(folder: Path, notebooks: Path) -> tuple[subprocess.Popen[bytes], str]:

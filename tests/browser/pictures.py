@@ -1,0 +1,182 @@
+"""Takes pictures of `%%agent` cells in JupyterLab, with a scripted model and real code.
+
+python -m tests.browser.pictures notebooks/cell.png   # the README's picture
+python -m tests.browser.pictures --all FOLDER         # every state, light and dark, wide and narrow
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.browser.lab import Lab, Notebook
+from tests.scripted_server import C, F, Gate, Item, Response, ScriptedServer, T, sse
+
+DATA = """import os
+os.environ["NBAGENT_MODEL"] = "scripted"
+import numpy as np, pandas as pd
+rng = np.random.default_rng(7)
+rows = []
+for shop, visits in (("Basel", 41000), ("Lyon", 36000), ("Turin", 28000)):
+    for i, month in enumerate(pd.date_range("2023-01-01", periods=24, freq="MS")):
+        seen = visits * (1 + 0.012 * i) * rng.normal(1, 0.04)
+        rate = 0.031 * (0.55 if shop == "Basel" and i > 17 else 1) * rng.normal(1, 0.05)
+        rows.append({"month": month, "shop": shop, "visits": int(seen), "orders": int(seen * rate)})
+sales = pd.DataFrame(rows)
+before = sales[(sales.shop == "Basel") & (sales.month < "2024-07")]
+after = sales[(sales.shop == "Basel") & (sales.month >= "2024-07")]
+print(100 * before.orders.sum() / before.visits.sum(), 100 * after.orders.sum() / after.visits.sum())
+print(after.visits.sum() * before.orders.sum() / before.visits.sum() - after.orders.sum())"""
+TASK = "%%agent\nOrders in `sales` fell last summer although visits grew. Where, when, and by how much?"
+FIRST = """import numpy as np
+
+rate = sales.assign(rate=100 * sales.orders / sales.visits)
+half = rate.month.dt.year.astype(str) + np.where(rate.month.dt.month < 7, " I", " II")
+rate.groupby(["shop", half]).rate.mean().unstack().round(2)"""
+WRONG = 'basel = rate[rate.store == "Basel"]'
+LAST = """import matplotlib.pyplot as plt
+
+fig, ax = plt.subplots(figsize=(7.2, 2.4))
+for shop, rows in rate.groupby("shop"):  # one line a shop
+    ax.plot(rows.month, rows.rate, label=shop, linewidth=1.8)
+ax.set_ylabel("orders per 100 visits")
+ax.legend(frameon=False, ncols=3, loc="lower left")
+ax.spines[["top", "right"]].set_visible(False)"""
+ANSWER = """**Basel, from July 2024.** Its conversion fell from 3.1 to 1.7 orders per 100 visits and stayed \
+there; Lyon and Turin held at 3.1.
+
+- Visits to Basel grew as before: the loss is in the shop, not in its traffic.
+- At the old rate, Basel would have had about **4,200 more orders** in the second half of 2024."""
+DELETE = 'import shutil\n\nshutil.rmtree("exports")  # last year\'s files'
+
+
+def acts(thought: str, code: str, call: str, *, gate: Gate | None = None, reasoning: str = "") -> Response:
+    """A thought and a call; the gate holds in the middle of the code."""
+    arguments = json.dumps({"code": code})
+    half = 2 * len(arguments) // 3
+    items: list[Item] = [C({"reasoning_content": reasoning})] if reasoning else []
+    items += [
+        C({"content": thought}),
+        C(T(index=0, id=call, type="function", function=F("run_code", arguments[:half]))),
+    ]
+    items += [gate] if gate else []
+    return sse(*items, C(T(index=0, function=F(None, arguments[half:]))), C({}, "tool_calls"))
+
+
+def story(gate: Gate | None = None) -> list[Response]:
+    """An analysis: a table, an error, a figure, an answer."""
+    return [
+        acts(
+            "I compare the shops by **orders per 100 visits**, so that growing visits do not hide the fall.",
+            FIRST,
+            "a",
+            reasoning="Orders fell while visits grew: look at orders / visits by shop.",
+        ),
+        acts("Basel stands out; I look at its months.", WRONG, "b"),
+        acts(
+            "The column is called `shop`. I draw the rate of all three to see when it broke.", LAST, "c", gate=gate
+        ),
+        sse(C({"content": ANSWER}), C({}, "stop")),
+    ]
+
+
+def open_notebook(lab: Lab, name: str, server: ScriptedServer, cells: list[str]) -> Notebook:
+    notebook = lab.notebook(f"{name}.ipynb", [DATA, *cells], server.base_url)
+    notebook.run(0)
+    notebook.page.add_style_tag(content=".jp-cell-toolbar { display: none; }")
+    lab.page.evaluate(
+        "async () => { const app = window.jupyterapp;"
+        " if (!app.shell.leftCollapsed) await app.commands.execute('application:toggle-left-area'); }"
+    )
+    return notebook
+
+
+def picture(notebook: Notebook, path: Path, first: int, last: int) -> None:
+    """Take the cells from `first` to `last`."""
+    notebook.page.wait_for_timeout(400)
+    upper, lower = (notebook.cell(index).bounding_box() for index in (first, last))
+    assert upper is not None
+    assert lower is not None
+    height = lower["y"] + lower["height"] - upper["y"]
+    clip = {"x": upper["x"], "y": upper["y"], "width": upper["width"], "height": height}
+    notebook.page.screenshot(path=str(path), clip=clip)  # type: ignore[arg-type]  # FloatRect
+
+
+def readme(path: Path) -> None:
+    """A running cell: the question, the steps, the figure, and the answer on its way."""
+    with tempfile.TemporaryDirectory() as folder, ScriptedServer() as server:
+        lab = Lab(Path(folder), width=1040, height=1700)
+        held = Gate()
+        server.responses = story()
+        server.responses[-1] = sse(C({"content": ANSWER}), held, C({}, "stop"))
+        notebook = open_notebook(lab, "sales", server, [TASK])
+        notebook.run(1, wait=False)
+        lab.until(held.reached.is_set, 40)
+        notebook.page.wait_for_timeout(500)
+        held.open()
+        notebook.wait(1)
+        picture(notebook, path, 1, 1)
+        lab.close()
+
+
+def everything(folder: Path) -> None:
+    """Every state, in both themes and two widths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, ScriptedServer() as server:
+        lab = Lab(Path(scratch), width=1200, height=1600)
+        (lab.folder / "exports").mkdir()
+        streaming, thinking, dies, late = Gate(), Gate(), Gate(), Gate()
+        broken = sse(C({"content": "I will look at the table's columns"}), dies, C({}, "content_filter"))
+        server.responses = [
+            *story(streaming)[:3],
+            sse(C({"content": ANSWER}), late, C({}, "stop")),
+            acts("The old exports are in the way.", DELETE, "d"),
+            sse(C({"content": "I will look at the **months** first, then at"}), thinking),
+            broken,
+        ]
+        names = ["running", "finished", "asking", "stopped", "failed"]
+        notebook = open_notebook(lab, "states", server, [TASK, TASK, TASK, TASK])
+
+        def shots(name: str, cell: int) -> None:
+            for theme, width in (("Light", 1200), ("Light", 600), ("Dark", 1200)):
+                lab.page.set_viewport_size({"width": width, "height": 1600})
+                lab.theme(f"JupyterLab {theme}")
+                picture(notebook, folder / f"{name}-{theme.lower()}-{width}.png", cell, cell)
+
+        notebook.run(1, wait=False)
+        lab.until(streaming.reached.is_set, 40)
+        shots(names[0], 1)
+        streaming.open()
+        lab.until(late.reached.is_set, 40)
+        shots("answering", 1)
+        late.open()
+        notebook.wait(1)
+        shots(names[1], 1)
+        notebook.run(2, wait=False)
+        notebook.find(".nba-approve").wait_for()
+        shots(names[2], 2)
+        notebook.find(".nba-deny").click()
+        lab.until(thinking.reached.is_set, 20)
+        notebook.page.wait_for_timeout(300)
+        notebook.ended_after(2, "document.querySelector('.nba-stop').click()")
+        shots(names[3], 2)
+        notebook.run(3, wait=False)
+        lab.until(dies.reached.is_set, 20)
+        dies.open()
+        notebook.wait(3)
+        shots(names[4], 3)
+        notebook.save()
+        notebook.shut_down_kernel()
+        notebook.open_without_kernel()
+        notebook.find("summary >> nth=0").click()
+        shots("reopened", 1)
+        lab.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--all":
+        everything(Path(sys.argv[2]))
+    else:
+        readme(Path(sys.argv[1]))
