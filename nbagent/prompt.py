@@ -31,6 +31,11 @@ def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
     return f"{_text(dialect)}\n\nTools:\n{listed}"
 
 
+def closing_line(dialect: DialectName, task: str) -> str:
+    """Give what ends each observation in the text dialects: small models forget what was asked, and how."""
+    return "" if dialect == "tools" else _text("after_output").replace("{task}", _shorten(task.strip()))
+
+
 def _signature(tool: ToolSpec) -> str:
     return f"{tool.name}({', '.join(tool.schema.get('properties', {}))})"
 

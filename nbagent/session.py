@@ -34,7 +34,7 @@ from nbagent.kernels.process import ProcessKernel
 from nbagent.loop import Loop
 from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
-from nbagent.prompt import HostContext, run_message, system_prompt
+from nbagent.prompt import HostContext, closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
@@ -177,7 +177,8 @@ class Session:
     # -- one run ------------------------------------------------------------------------------------
 
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
-        gateway = Gateway(self._tools(choice), approve=settings.approve)
+        closing = closing_line(choice.dialect, self.redactor.text(task))
+        gateway = Gateway(self._tools(choice), approve=settings.approve, closing=closing)
         context = await self._host_context(task, settings, data)
         self._emit(
             RunStarted(

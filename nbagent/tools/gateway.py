@@ -18,7 +18,9 @@ from nbagent.tools.shape import fence
 class Gateway:
     """Checks, grades, approves and runs actions, and says what the model is told of each."""
 
-    def __init__(self, tools: Sequence[Tool], *, approve: Approve):
+    def __init__(self, tools: Sequence[Tool], *, approve: Approve, closing: str = ""):
+        """Take the tools in the order they are told; `closing` ends each observation of a success."""
+        self._closing = closing
         self._tools = {tool.name: tool for tool in tools}
         self.approve: Approve = approve
 
@@ -62,6 +64,8 @@ class Gateway:
     def _finish(self, call: Call, result: ToolResult) -> str:
         context = call.context
         text = observation(result, context)
+        if self._closing and result.status == "ok" and result.answer is None:
+            text = f"{text}\n{self._closing}"
         seconds = time.monotonic() - call.started if call.started else 0.0
         summary = context.redactor.text(result.summary)
         context.emit(
