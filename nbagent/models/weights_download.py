@@ -131,7 +131,7 @@ def _watch(child: _Child, target: Path, weights: Weights, progress: Report) -> N
         if not found and child.output():
             found, since = True, now
             progress(Progress(size, weights.size, f"fetching {weights.name} from the Hugging Face hub"))
-        if found and (grown := _largest_below(target)) != size:
+        if found and (grown := largest_below(target)) != size:
             size, since = grown, now
             progress(Progress(size, weights.size))
         limit = HUB_STALL_SECONDS if found else HUB_ANSWER_SECONDS
@@ -140,12 +140,13 @@ def _watch(child: _Child, target: Path, weights: Weights, progress: Report) -> N
     child.check()
 
 
-def _largest_below(folder: Path) -> int:
-    """Bytes of the file that is being fetched."""
+def largest_below(folder: Path) -> int:
+    """Bytes of the file that is being fetched; files and folders come and go while we look."""
     largest = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # renamed or removed while we look
-            largest = max(largest, path.stat().st_size if path.is_file() else 0)
+    for place, _, names in os.walk(folder):  # which passes over a folder that is gone again
+        for name in names:
+            with contextlib.suppress(OSError):
+                largest = max(largest, Path(place, name).stat().st_size)
     return largest
 
 
@@ -203,7 +204,7 @@ def _fetch_wheel(wheels: Wheels, number: int, scratch: Path) -> Iterator[int]:
     with _child(_PIP_SCRIPT, [*words, f"{package}=={wheels.version}"], scratch, {"TMPDIR": str(scratch)}) as child:
         size = 0
         while not child.wait(0.2):
-            if (grown := _largest_below(scratch)) > size:
+            if (grown := largest_below(scratch)) > size:
                 size = grown
                 yield size
         child.check()

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 from nbagent.errors import WeightsError
 from nbagent.models import weights
 from nbagent.models.weights import Catalogue, Hub, Progress, Weights, WeightsCache, Wheels
+from nbagent.models.weights_download import largest_below
 
 CONTENT = random.Random(7).randbytes(150_000).hex().encode()
 PARTS = 2
@@ -370,3 +372,23 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
 def processes_that_name(folder: Path) -> list[int]:
     processes = psutil.process_iter(["cmdline"])
     return [found.pid for found in processes if any(str(folder) in word for word in found.info["cmdline"] or ())]
+
+
+def test_folders_that_come_and_go_while_a_download_is_watched_do_no_harm(tmp_path: Path) -> None:
+    done = threading.Event()
+    (tmp_path / "kept").write_bytes(b"x" * 7)
+
+    def churn() -> None:
+        while not done.is_set():
+            deep = tmp_path / "pip-unpack" / "a" / "b"
+            deep.mkdir(parents=True)
+            (deep / "part").write_bytes(b"xyz")
+            shutil.rmtree(tmp_path / "pip-unpack")
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        assert {largest_below(tmp_path) for _ in range(2000)} == {7}
+    finally:
+        done.set()
+        churning.join()
