@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from nbagent.errors import WeightsError
 from nbagent.models import weights
+from nbagent.models.weights_catalogue import Progress, in_units
 from nbagent.protocols import SessionSummary
 
 
@@ -34,7 +35,7 @@ def weights_table() -> str:
         except WeightsError as error:
             state = str(error)
         default = " (default)" if entry.name == weights.default_name() else ""
-        size = weights.in_units(entry.size)
+        size = in_units(entry.size)
         lines.append(f"local:{entry.name}{default}  {size}, {entry.license}  {state}")
     return "\n".join(lines)
 
@@ -58,7 +59,7 @@ class _ProgressLine:
         self._shown = -1
         self._rewrites = sys.stdout.isatty()
 
-    def __call__(self, progress: weights.Progress) -> None:
+    def __call__(self, progress: Progress) -> None:
         if progress.message:
             self._say(progress.message)
         if not progress.total:
@@ -68,7 +69,7 @@ class _ProgressLine:
         if percent // step == self._shown // step and self._shown >= 0:
             return
         self._shown = percent
-        done, total = weights.in_units(progress.done), weights.in_units(progress.total)
+        done, total = in_units(progress.done), in_units(progress.total)
         if self._rewrites:
             sys.stdout.write(f"\r  {percent:3d} %  {done} of {total}   " + ("\n" if percent == 100 else ""))
             sys.stdout.flush()

@@ -6,18 +6,34 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
 from nbagent.listing import pull_weights, sessions_table, weights_table
 from nbagent.notebook.export import export_notebook
 from nbagent.options import options
+from nbagent.session import Session
+from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
 
-if TYPE_CHECKING:
-    from nbagent.magic import AgentMagics
-    from nbagent.session import Session
+
+class AgentMagics(Protocol):
+    """What the commands need of the magics."""
+
+    session: Session | None
+
+    def end_session(self) -> None:
+        """Close the session."""
+        ...
+
+    def wait(self, coroutine: Any) -> Any:
+        """Run a coroutine on the agent thread and wait."""
+        ...
+
+    def resolve(self, words: list[str]) -> Resolved:
+        """Settings from the words of a line."""
+        ...
 
 
 @dataclass(frozen=True)

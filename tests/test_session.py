@@ -24,6 +24,7 @@ from nbagent.events import (
     OutputAdded,
     Retrying,
     RunFinished,
+    RunStarted,
     StateLost,
     StepFinished,
     Thought,
@@ -409,5 +410,5 @@ async def test_running_without_questions_is_said_once(work: Work) -> None:
         session = work.session(server, approve="off")
         await session.run("go", view=work.view)
         await session.run("go", view=work.view)
-    notes = [event.notes for event in work.view.shown if event.type == "RunStarted"]
+    notes = [event.notes for event in work.view.of(RunStarted)]
     assert ["approve=off" in " ".join(said) for said in notes] == [True, False]

@@ -13,6 +13,7 @@ from nbagent.models import weights
 from nbagent.models.embedded_owner import ServerOwner, ServerParameters
 from nbagent.models.embedded_server import LOOPBACK, Record
 from nbagent.models.openai_chat import OpenAIChat
+from nbagent.models.weights_catalogue import in_units
 from nbagent.protocols import Request
 from nbagent.reply import Attempt, ReplyPart
 
@@ -117,7 +118,7 @@ class EmbeddedModel:
         if file is None:
             raise NoModelError(
                 f"{self.name} is not on this machine: get it with `nbagent model pull {self._entry.name}` "
-                f"({weights.in_units(self._entry.size)}), or set a key (OPENAI_API_KEY)"
+                f"({in_units(self._entry.size)}), or set a key (OPENAI_API_KEY)"
             )
         return self._owner.acquire(ServerParameters(file, self.context, physical_cores(), self._grace))
 

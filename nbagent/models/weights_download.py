@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nbagent.errors import WeightsError
-from nbagent.models.weights import Hub, Progress, Report, Weights, Wheels, in_units
+from nbagent.models.weights_catalogue import Hub, Progress, Report, Weights, Wheels, in_units
 
 #: Seconds that the hub has to say what it holds: a closed network is given up quickly.
 HUB_ANSWER_SECONDS = 12.0

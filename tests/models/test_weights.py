@@ -22,7 +22,8 @@ import pytest
 
 from nbagent.errors import WeightsError
 from nbagent.models import weights
-from nbagent.models.weights import Catalogue, Hub, Progress, Weights, WeightsCache, Wheels
+from nbagent.models.weights import WeightsCache
+from nbagent.models.weights_catalogue import Catalogue, Hub, Progress, Weights, Wheels, in_units
 from nbagent.models.weights_download import largest_below
 
 CONTENT = random.Random(7).randbytes(150_000).hex().encode()
@@ -41,7 +42,8 @@ HUB_PATH = "/someone/tiny-GGUF/resolve/main/tiny-q4.gguf"
 PULL = """
 import sys
 from pathlib import Path
-from nbagent.models.weights import Catalogue, WeightsCache
+from nbagent.models.weights import WeightsCache
+from nbagent.models.weights_catalogue import Catalogue
 catalogue = Catalogue.model_validate_json(sys.argv[1])
 print(WeightsCache(catalogue, Path(sys.argv[2])).pull("tiny", lambda progress: None))
 """
@@ -167,7 +169,7 @@ def test_the_package_knows_two_models_and_a_default_one() -> None:
     entries = {entry.name: entry for entry in weights.list_weights()}
     assert set(entries) == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"}
     assert weights.default_name() == "qwen2.5-coder-1.5b"
-    assert weights.in_units(entries["qwen2.5-coder-1.5b"].size) == "1.1 GB"
+    assert in_units(entries["qwen2.5-coder-1.5b"].size) == "1.1 GB"
 
 
 def test_finding_nothing_asks_no_network(cache: WeightsCache, internet: Internet) -> None:
