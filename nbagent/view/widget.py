@@ -37,8 +37,9 @@ _HERE = Path(__file__).parent
 class RunWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types
     """The page's side of the live view."""
 
-    _esm = _HERE / "widget.js"
-    _css = _HERE / "widget.css"
+    # One module made of two files, so that a front end has nothing to fetch.
+    _esm = "\n".join((_HERE / name).read_text("utf-8") for name in ("shown.js", "widget.js"))
+    _css = (_HERE / "widget.css").read_text("utf-8")
 
 
 _finished: deque[RunWidget] = deque()
@@ -71,7 +72,7 @@ class WidgetView:
         self._callbacks_work = False
         self._line_open = False
         self._left: dict[str, Any] | None = None  # the static trace, once it stands
-        self._told_left: set[str] = set()  # pages that were told of it
+        self._pages: set[str] = set()  # that said hello and were answered
 
     @property
     def callbacks_work(self) -> bool:
@@ -167,9 +168,9 @@ class WidgetView:
 
     def _show_again(self, hello: dict[str, Any]) -> None:
         page, last = str(hello.get("page")), hello.get("last")
-        if page in self._told_left and not hello.get("again"):
-            return  # what it said again and again while the kernel was busy
-        self._told_left.add(page)
+        if page in self._pages and not hello.get("again"):
+            return  # said more than once, and heard only now that the main thread is free
+        self._pages.add(page)
         first, ops = self._log.after(last if isinstance(last, int) else 0)
         self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
         self._widget.send({"op": "left", "model": self._widget.model_id, "data": self._left})
@@ -221,6 +222,7 @@ class WidgetView:
             with self._lock:
                 self._callbacks_work = True
                 self._replay_from = last if isinstance(last, int) else 0
+                self._pages.add(str(content.get("page")))
                 if not self._line_open:
                     self._letters.append({"op": "welcome"})
             self._decided.set()

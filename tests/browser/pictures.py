@@ -25,10 +25,7 @@ for shop, visits in (("Basel", 41000), ("Lyon", 36000), ("Turin", 28000)):
         rate = 0.031 * (0.55 if shop == "Basel" and i > 17 else 1) * rng.normal(1, 0.05)
         rows.append({"month": month, "shop": shop, "visits": int(seen), "orders": int(seen * rate)})
 sales = pd.DataFrame(rows)
-before = sales[(sales.shop == "Basel") & (sales.month < "2024-07")]
-after = sales[(sales.shop == "Basel") & (sales.month >= "2024-07")]
-print(100 * before.orders.sum() / before.visits.sum(), 100 * after.orders.sum() / after.visits.sum())
-print(after.visits.sum() * before.orders.sum() / before.visits.sum() - after.orders.sum())"""
+del rows, shop, visits, i, month, seen, rate"""
 TASK = "%%agent\nOrders in `sales` fell last summer although visits grew. Where, when, and by how much?"
 FIRST = """import numpy as np
 
@@ -95,6 +92,7 @@ def open_notebook(lab: Lab, name: str, server: ScriptedServer, cells: list[str])
 
 def picture(notebook: Notebook, path: Path, first: int, last: int) -> None:
     """Take the cells from `first` to `last`."""
+    notebook.cell(first).scroll_into_view_if_needed()
     notebook.page.wait_for_timeout(400)
     upper, lower = (notebook.cell(index).bounding_box() for index in (first, last))
     assert upper is not None
