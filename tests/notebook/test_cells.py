@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.notebook.cells import Candidate, names_of, needed_failures
+from nbagent.notebook.cells import Candidate, needed_failures
+from nbagent.tools.cell_names import names_of
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,13 @@ from nbagent.notebook.cells import Candidate, names_of, needed_failures
         ("files = !ls", "", "files"),
         ("%%time\nm = n", "n", "m"),
         ("%%bash\nm = n", "", ""),
+        ("%timeit -n 10 -r3 f(x)", "f x", ""),
+        ("%time -x", "x", ""),
+        ("%%timeit -n1 y = k\nf(y)", "f k", "y"),
+        ("%%capture shown\nprint(n)", "n", ""),
+        ("!head -$n {path.name} $$HOME", "n path", ""),
+        ("lines = !wc -l {path}", "path", "lines"),
+        ("df.query('a > @low')", "df low", ""),
         ("print(__name__, len(x))", "x", ""),
         ("this is no python", "", ""),
         ("x = '\\d'", "", "x"),

@@ -159,7 +159,7 @@ def test_a_log_that_was_cut_off_anywhere_can_be_exported(target: Path, tmp_path:
     for length in range(3, len(log.events) + 1):
         part = Log()
         part.events = log.events[:length]
-        exported(part, target, force=True)
+        assert exported(part, target, force=True).cells
 
 
 def test_a_session_without_a_run_cannot_be_exported(target: Path) -> None:

@@ -155,5 +155,6 @@ def test_no_text_can_hold_the_closing_mark(text: str) -> None:
 )
 def test_no_output_makes_shaping_slow(piece: str) -> None:
     text = "<" + piece * (200_000 // len(piece))
-    fence(tell([stream(text), stream(text, "stderr"), display({"text/html": text})], OK), "3fa9c1", 4000)
-    tell([{"output_type": "error", "ename": "E", "evalue": text, "traceback": [text]}], OK)
+    told = tell([stream(text), stream(text, "stderr"), display({"text/html": text})], OK)
+    assert fence(told, "3fa9c1", 4000).endswith("</output 3fa9c1>")
+    assert tell([{"output_type": "error", "ename": "E", "evalue": text, "traceback": [text]}], OK)
