@@ -152,16 +152,16 @@ class WidgetView:
 
     def _leave_static(self) -> None:
         trace = self._log.trace
-        if not trace.task:
+        if trace.task:
+            left = {"text/html": static.html(trace), "text/plain": static.text(trace)}
+            self._handle.update(left, raw=True)
+            with self._lock:
+                self._left = left
+        else:
             clear_output()  # nothing was begun: the error that says why stands alone
-            self._widget.close()
-            return
-        left = {"text/html": static.html(trace), "text/plain": static.text(trace)}
-        self._handle.update(left, raw=True)
-        # A page that was loaded again in mid-run does not know the output's display_id: it still shows the
-        # widget, says hello when the kernel is free, and puts the static trace there itself.
-        with self._lock:
-            self._left = left
+        # The widget lives on for a while. A page that was loaded again in mid-run does not know the output's
+        # display_id: it says hello when the kernel is free, and puts the static trace there itself. And one
+        # that is loading the widget still would report an error where it was closed.
         _finished.append(self._widget)
         while len(_finished) > KEPT:
             _finished.popleft().close()

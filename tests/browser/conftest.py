@@ -33,6 +33,7 @@ def server() -> Iterator[ScriptedServer]:
 def start(lab: Lab, server: ScriptedServer, request: pytest.FixtureRequest) -> Iterator[Start]:
     """Open a notebook of these cells, the magic loaded and the model scripted; cells are counted from 0."""
     opened: list[Notebook] = []
+    lab.page_errors.clear()
 
     def open_notebook(cells: Sequence[str], responses: Sequence[Response]) -> Notebook:
         server.responses = list(responses)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Locator, Page, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 FLAGS = (
     "--no-sandbox",
@@ -34,6 +34,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+expect.set_options(timeout=20_000)  # a kernel starts in the middle of some of them, on a machine that is shared
 _PANEL = "window.jupyterapp.shell.currentWidget"
 _CELL = f"{_PANEL}.content.widgets[i]"
 
