@@ -52,17 +52,14 @@ class IPythonHost:
         return [
             Variable(name, *described(value))
             for name, value in list(names.items())
-            if not name.startswith("_")
+            if isinstance(name, str)
+            and name.isidentifier()
+            and not name.startswith("_")
             and name not in _NOT_THE_USERS
             and not (name in hidden and hidden[name] is value)
             and not issubclass(type(value), types.ModuleType)
-            and type(value).__module__.partition(".")[0] != "nbagent"
+            and not _is_ours(type(value))
         ]
-
-    def identity(self, name: str) -> int:
-        """Give the identity of the user's object of that name; 0 where there is none."""
-        names = self._shell.user_ns
-        return id(names[name]) if name in names else 0
 
     def recent_cells(self, count: int) -> list[str]:
         """Give the source of the last cells that the user ran, oldest first; the current one is not among them."""
@@ -130,6 +127,12 @@ class IPythonHost:
             elif not _LIBRARY.search(frame.filename):
                 lines.append(f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}")
         return "\n".join([*lines, "".join(told.format_exception_only()).rstrip()])
+
+
+def _is_ours(kind: type) -> bool:
+    # `__module__` may be anything in a class of the user's, or code that raises: only a plain text counts.
+    home = type.__getattribute__(kind, "__dict__").get("__module__")
+    return isinstance(home, str) and home.partition(".")[0] == "nbagent"
 
 
 def described(value: Any) -> tuple[str, str]:

@@ -161,10 +161,6 @@ class Host(Protocol):
         """List the user's own live variables (call it on the main thread)."""
         ...
 
-    def identity(self, name: str) -> int:
-        """Give a number that changes when the user binds `name` anew; 0 where there is none."""
-        ...
-
     def recent_cells(self, count: int) -> list[str]:
         """Give the source of the last cells that the user ran, oldest first."""
         ...

@@ -177,6 +177,7 @@ class Session:
     # -- one run ------------------------------------------------------------------------------------
 
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
+        self._sharing.run_begins()
         closing = closing_line(choice.dialect, self.redactor.text(task))
         gateway = Gateway(self._tools(choice), approve=settings.approve, closing=closing)
         context = await self._host_context(task, settings, data)

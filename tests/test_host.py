@@ -176,3 +176,19 @@ def test_a_broken_pickle_or_a_bad_name_is_a_transfer_error(host: IPythonHost, tm
         host.load("x", file)
     with pytest.raises(TransferError, match="not a name"):
         host.load("not a name", file)
+
+
+def test_names_and_classes_that_no_one_expects_do_no_harm(shell: Any, host: IPythonHost) -> None:
+    shell.run_cell(
+        "class Homeless: pass\n"
+        "Homeless.__module__ = None\n"
+        "class Meta(type):\n"
+        "    @property\n"
+        "    def __module__(cls): raise RuntimeError\n"
+        "class Hostile(metaclass=Meta): pass\n"
+        "homeless, hostile = Homeless(), Hostile()\n"
+        "globals()[1] = 2\n"
+        "globals()['two words'] = 2\n"
+    )
+    listed = [variable.name for variable in host.variables()]
+    assert listed[-2:] == ["homeless", "hostile"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,44 +18,100 @@ from nbagent.protocols import Approval
 from nbagent.reply import Action
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
+from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
 from tests.tools.conftest import Context, User
 
 NO = User(Approval(False, "user"))
 
 
-async def test_a_variable_is_brought_as_a_copy(
-    context: Context, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     config = Config()
     config.HistoryManager.enabled = False
-    shell = InteractiveShell(config=config)
-    shell.run_cell("import pandas as pd\ndf = pd.DataFrame({'a': range(1000)})\ngen = (i for i in ())")
+    made = InteractiveShell(config=config)
+    yield made
+    made.restore_sys_module_state()
+
+
+@pytest.fixture
+def host(shell: Any) -> Iterator[IPythonHost]:
     with ThreadPoolExecutor(1) as main:
 
         def submit(function: Callable[[], Any]) -> Future[Any]:
             return main.submit(function)
 
-        context.host = IPythonHost(shell, submit)
-        gate = Gateway([RunCode(workspace), BringVariable()], approve="ask")
-        result, text = await gate.call(Action("c1", "bring_variable", '{"name": "df"}'), context, NO)
-        assert result.status == "ok"
-        assert (
-            text == "df is in your kernel now:\n<output 3fa9c1>\ndf DataFrame (1000, 1) a int64\n</output 3fa9c1>"
-        )
-        shared = context.of(Shared)[0]
-        assert (shared.call_id, shared.name, shared.summary) == ("c1", "df", "DataFrame (1000, 1) a int64")
-        assert Path(shared.file) == context.session_folder / "shared" / "df-1.pkl"
-        _, text = await gate.call(Action("c2", "run_code", '{"code": "df = df.head(2); len(df)"}'), context, NO)
-        assert "2\n" in text
-        assert len(shell.user_ns["df"]) == 1000
+        yield IPythonHost(shell, submit)
 
-        result, text = await gate.call(Action("c3", "bring_variable", '{"name": "dff"}'), context, NO)
-        assert result.status == "invalid"
-        assert "no variable 'dff'. Nearest: df." in text
-        result, text = await gate.call(Action("c4", "bring_variable", '{"name": "gen"}'), context, NO)
-        assert result.status == "error"
-        assert "gen could not be brought" in text
-        assert "generator" in text
-    shell.restore_sys_module_state()
+
+async def test_a_variable_is_brought_as_a_copy(
+    context: Context, workspace: Path, shell: Any, host: IPythonHost
+) -> None:
+    shell.run_cell("import pandas as pd\ndf = pd.DataFrame({'a': range(1000)})\ngen = (i for i in ())")
+    context.host = host
+    gate = Gateway([RunCode(workspace), BringVariable()], approve="ask")
+    result, text = await gate.call(Action("c1", "bring_variable", '{"name": "df"}'), context, NO)
+    assert result.status == "ok"
+    assert text == "df is in your kernel now:\n<output 3fa9c1>\ndf DataFrame (1000, 1) a int64\n</output 3fa9c1>"
+    shared = context.of(Shared)[0]
+    assert (shared.call_id, shared.name, shared.summary) == ("c1", "df", "DataFrame (1000, 1) a int64")
+    assert Path(shared.file) == context.session_folder / "shared" / "df-1.pkl"
+    _, text = await gate.call(Action("c2", "run_code", '{"code": "df = df.head(2); len(df)"}'), context, NO)
+    assert "2\n" in text
+    assert len(shell.user_ns["df"]) == 1000
+
+    result, text = await gate.call(Action("c3", "bring_variable", '{"name": "dff"}'), context, NO)
+    assert result.status == "invalid"
+    assert "no variable 'dff'. Nearest: df." in text
+    result, text = await gate.call(Action("c4", "bring_variable", '{"name": "gen"}'), context, NO)
+    assert result.status == "error"
+    assert "gen could not be brought" in text
+    assert "generator" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "brought"),
+    [
+        ("n += 1", ["n"]),
+        ("del n", ["n"]),
+        ("ys = [df for df in [1]]\nprint(df.shape)", ["df"]),
+        ("def g():\n    df = 1\nprint(df.shape)", ["df"]),
+        ("def g():\n    df = 1", []),
+        ("print((lambda n: n)(1), [xs for xs in xs])", ["xs"]),
+        ("if 0:\n    df = None\ndf.shape", ["df"]),
+        ("df = 1\nprint(df)", []),
+        ("%timeit -n1 -r1 len(xs)", ["xs"]),
+        ("%%time\nlen(xs)", ["xs"]),
+        ("!echo {n}", ["n"]),
+        ("df.query('a > @n')", ["n", "df"]),
+        ("print(id + 1)", ["id"]),
+        ("print(max(xs))", ["xs"]),
+    ],
+)
+async def test_code_finds_the_users_variables_that_it_uses_in_any_form(
+    context: Context, workspace: Path, shell: Any, host: IPythonHost, code: str, brought: list[str]
+) -> None:
+    shell.run_cell("import pandas as pd\nn = 1\nxs = [1, 2]\nid = 7\ndf = pd.DataFrame({'a': xs})")
+    context.host = host
+    gate = Gateway([RunCode(workspace)], approve="off")
+    result, text = await gate.call(Action("c1", "run_code", json.dumps({"code": code})), context, NO)
+    assert result.status == "ok", text
+    assert [shared.name for shared in context.of(Shared)] == brought
+
+
+async def test_what_the_user_changed_between_runs_is_copied_again_and_nothing_else(
+    context: Context, workspace: Path, shell: Any, host: IPythonHost
+) -> None:
+    shell.run_cell("xs, ys, zs = [1], [1], [1]")
+    context.host = host
+    sharing = Sharing()
+    gate = Gateway([RunCode(workspace, sharing)], approve="off")
+    code = json.dumps({"code": "ys.append(2)\nzs = 'own'\nprint(xs, ys, zs)"})
+    await gate.call(Action("c1", "run_code", code), context, NO)
+    shell.run_cell("xs.append(5); zs.append(5)")
+    sharing.run_begins()
+    _, text = await gate.call(Action("c2", "run_code", '{"code": "print(xs, ys, zs)"}'), context, NO)
+    assert "[1, 5] [1, 2] own" in text
+    assert [shared.name for shared in context.of(Shared)] == ["xs", "ys", "xs"]
+    assert len(list((context.session_folder / "shared").iterdir())) == 3
