@@ -226,6 +226,23 @@ def _last_words_first(end: Any, kernel: int) -> Any:
     return wrapper
 
 
+def _mend_streams(out: Any, err: Any) -> Any:
+    """Make what puts the kernel's own streams back where code left one that cannot be flushed.
+
+    The kernel flushes both before it answers: it would never answer again.
+    """
+
+    def mend() -> None:
+        for name, own in (("stdout", out), ("stderr", err)):
+            stream = getattr(sys, name, None)
+            try:
+                stream.flush()  # type: ignore[union-attr]  # None is among what code may have left there
+            except Exception:  # noqa: BLE001 (whatever it raises, it would stop the kernel)
+                setattr(sys, name, own)
+
+    return mend
+
+
 def install() -> None:
     """Make `exit()` an ordinary SystemExit, let each figure be shown once and the last words be heard."""
     from IPython.core.autocall import ZMQExitAutocall
@@ -241,6 +258,7 @@ def install() -> None:
     for name in ("exit", "quit"):
         shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
     shell.events.register("post_execute", _close_figures)
+    shell.events.register("post_execute", _mend_streams(sys.stdout, sys.stderr))
     for name in ("_exit", "abort", "kill"):
         setattr(os, name, _last_words_first(getattr(os, name), os.getpid()))
     changes()

@@ -353,3 +353,18 @@ async def test_ten_thousand_variables_do_not_slow_the_kernel_down(kernel: Proces
     quick = await run(kernel, "1")
     assert quick.executed.seconds < 1
     await run(kernel, "for i in range(10_000): del globals()[f'v{i}']")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nsys.stdout = None",
+        "import sys, os\nwith open(os.devnull, 'w') as f: sys.stdout = sys.stderr = f",
+        "import sys\nclass Tee:\n  def write(self, text): pass\nsys.stderr = Tee()\n1 / 0",
+    ],
+)
+async def test_a_stream_that_code_left_broken_does_not_silence_the_kernel(
+    kernel: ProcessKernel, code: str
+) -> None:
+    await run(kernel, code)
+    assert (await run(kernel, "print('heard')")).text() == "heard\n"
