@@ -76,7 +76,7 @@ class AgentThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._closers: dict[object, Callable[[], Coroutine[Any, Any, None]]] = {}
         # The context is copied so that output made on this thread stays with the cell that started it.
         context = contextvars.copy_context()
@@ -123,7 +123,7 @@ class AgentThread:
             self._closers[owner] = close
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._pid:  # a fork of the user's process must not close the parent's sessions
+        if os.getpid() != self.pid:  # a fork of the user's process must not close the parent's sessions
             return
         for close in list(self._closers.values()):
             with contextlib.suppress(TimeoutError):
@@ -135,9 +135,9 @@ _lock = threading.Lock()
 
 
 def agent_thread() -> AgentThread:
-    """Give the process's agent thread, started on first use."""
+    """Give the process's agent thread, started on first use: after a fork, a new one."""
     global _the_thread
     with _lock:
-        if _the_thread is None:
+        if _the_thread is None or _the_thread.pid != os.getpid():  # threads do not come along in a fork
             _the_thread = AgentThread()
         return _the_thread

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -103,6 +104,7 @@ class Agent:
         self._approve = approve_action
         self._host = host
         self._session: Session | None = None
+        self._pid = os.getpid()
 
     @property
     def session(self) -> Session | None:
@@ -154,17 +156,20 @@ class Agent:
 
     async def aclose(self) -> None:
         """End the session: its kernel and everything its code started."""
-        session, self._session = self._session, None
-        if session is not None:
-            self._thread.at_exit(session, None)
-            await asyncio.wrap_future(self._thread.start(session.close()))
+        if (closing := self._closing()) is not None:
+            await asyncio.wrap_future(closing)
 
     def close(self) -> None:
         """End the session and wait for it."""
+        if (closing := self._closing()) is not None:
+            closing.result()
+
+    def _closing(self) -> Future[None] | None:
         session, self._session = self._session, None
-        if session is not None:
-            self._thread.at_exit(session, None)
-            self._thread.start(session.close()).result()
+        if session is None or self._pid != os.getpid():  # a fork must not end what its parent works with
+            return None
+        self._thread.at_exit(session, None)
+        return self._thread.start(session.close())
 
     async def __aenter__(self) -> Agent:
         return self
@@ -184,6 +189,8 @@ class Agent:
 
     @property
     def _thread(self) -> AgentThread:
+        if self._session is not None and self._pid != os.getpid():
+            raise UsageError("this agent's kernel belongs to the process before the fork: make a new Agent here")
         return agent_thread()
 
     async def _run(self, task: str, data: Sequence[StrPath], view: View) -> Result:
@@ -191,10 +198,11 @@ class Agent:
             session = Session(
                 self._resolved, store=FileStore(default_home(os.environ)), host=self._host, environment=os.environ
             )
-            self._session = session
+            self._session, self._pid = session, os.getpid()
             self._thread.at_exit(session, session.close)
-        finished = await self._session.run(task, view=view, data=_data_paths(data))
-        return result_of(finished, self._session)
+        session = self._session  # a `close` in mid-run takes it from the agent, not from here
+        finished = await session.run(task, view=view, data=_data_paths(data))
+        return result_of(finished, session)
 
 
 def result_of(finished: RunFinished, session: Session) -> Result:

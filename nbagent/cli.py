@@ -26,11 +26,19 @@ class Group(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
+        _open_closed_streams()
         try:
             return super().invoke(context)
         except NbAgentError as error:
             click.echo(f"nbagent: {error}", err=True)
             context.exit(error.exit_code)
+
+
+def _open_closed_streams() -> None:
+    """Python has None for a stream that the caller closed (`nbagent run ... >&-`): nothing is read or shown."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - never closed
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import click
 
 from nbagent.agent_thread import MainThreadQueue
 from nbagent.api import Agent, Result
-from nbagent.errors import FileExistsRefused
+from nbagent.errors import FileExistsRefused, UsageError
 from nbagent.events import Event, to_json
 from nbagent.protocols import Approval, ApprovalRequest, View
 from nbagent.settings import resolve
@@ -41,6 +41,22 @@ def terminal_view(settings: Mapping[str, Any], main: MainThreadQueue) -> Termina
     return TerminalView(interactive=sys.stdin.isatty(), quiet=quiet, input_on_main=main.input)
 
 
+def _can_be_written(path: Path, *, force: bool) -> None:
+    """Refuse before the run what could only fail after it.
+
+    Raises:
+        UsageError: it is no name for a notebook, or its folder cannot be there.
+        FileExistsRefused: it is there and `force` is not given.
+    """
+    if os.path.lexists(path) and not force:
+        raise FileExistsRefused(f"{path} is there already: choose another name, or --force to overwrite it")
+    if path.suffix != ".ipynb" or path.is_dir():
+        raise UsageError(f"--export {path} is no name for a notebook: let it end in .ipynb")
+    nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UsageError(f"--export {path} cannot be written: {nearest} is no folder that you may write to")
+
+
 def run_task(
     task: str,
     data: Sequence[str],
@@ -55,8 +71,8 @@ def run_task(
     Raises:
         NbAgentError: the task could not be begun, or the export could not be written.
     """
-    if export_to and not force and os.path.lexists(export_to):
-        raise FileExistsRefused(f"{export_to} is there already: choose another name, or --force to overwrite it")
+    if export_to:
+        _can_be_written(Path(export_to), force=force)
     main = MainThreadQueue()
     view: View = JsonLines() if as_json else terminal_view(settings, main)
     with Agent(**settings) as agent:

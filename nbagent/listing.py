@@ -21,7 +21,9 @@ def sessions_table(summaries: Sequence[SessionSummary]) -> str:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
         task = " ".join(summary.task.split())
         task = task if len(task) <= 60 else task[:59] + "…"
-        lines.append(f"{summary.id}  {when}  {summary.reason or 'unfinished':13}  {task}")
+        lines.append(
+            f"{summary.id}  {when}  {summary.reason or ('unfinished' if summary.runs else 'no run'):13}  {task}"
+        )
     return "\n".join(lines)
 
 

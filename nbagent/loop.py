@@ -89,6 +89,7 @@ class Loop:
 
         Raises:
             asyncio.CancelledError: never: a cancelled run ends as `interrupted`.
+            Exception: what the program's own `ask` raised; the log then says `interrupted`.
         """
         self._started = time.monotonic()
         try:
@@ -102,6 +103,9 @@ class Loop:
             end = End("kernel_lost", str(error))
         except NbAgentError as error:
             end = End("model_error", str(error))
+        except Exception as error:
+            self._finish("interrupted", f"Stopped by an error: {type(error).__name__}: {error}".partition("\n")[0])
+            raise
         self._finish(end.reason, end.message)
 
     async def _steps(self) -> End:

@@ -46,6 +46,11 @@ from nbagent.tools.variables import BringVariable
 
 #: Packages whose versions a re-run may depend on.
 RECORDED_PACKAGES = ("nbagent", "ipykernel", "numpy", "pandas", "matplotlib", "scikit-learn", "scipy")
+#: Settings that `choose_model` builds from: changing one makes the choice anew.
+MODEL_SETTINGS = {
+    *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
+    *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters"),
+}
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
 
@@ -131,7 +136,7 @@ class Session:
                 return await self._work(task, settings, choice, data)
             finally:
                 self._views.remove(view)
-                self._run_ended()
+                self._step = 0
                 await self.log.sync()
 
     def stop(self) -> None:
@@ -314,9 +319,7 @@ class Session:
 
     async def _choose(self, settings: Settings) -> Choice:
         """Choose the model, or keep the one at hand when nothing that decides it has changed."""
-        decides = settings.model_dump(
-            include={"model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens"}
-        )
+        decides = settings.model_dump(include=MODEL_SETTINGS)
         key = tuple(decides.values())
         if self._choice is None or key != self._chosen_by:
             before, self._choice = self._choice, await choose_model(settings)
@@ -359,9 +362,6 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
-
-    def _run_ended(self) -> None:
-        self._step = 0
 
 
 def _masked(event: Event, redactor: Redactor) -> Event:

@@ -16,6 +16,9 @@ from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.source import syntax_error, without_fences
 
+#: Checking the code takes time with its length, and no cell that a person would read comes near this.
+LONGEST_CODE = 200_000
+
 _STATUS: dict[str, ActionStatus] = {"died": "error"}
 
 
@@ -32,6 +35,11 @@ class RunCodeArguments(BaseModel):
         code = without_fences(code)
         if not code.strip():
             raise ValueError("there is no code in it")
+        if len(code) > LONGEST_CODE:
+            raise ValueError(
+                f"it is too long to be run: {len(code):,} characters of at most {LONGEST_CODE:,}. "
+                "Read data from a file, or make it in a loop"
+            )
         if fault := syntax_error(code):
             raise ValueError(f"it does not parse, so it was not run.\n{fault}")
         return code

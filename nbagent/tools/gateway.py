@@ -33,7 +33,8 @@ class Gateway:
         """Answer one action: its result, and the exact text that the model is sent.
 
         Raises:
-            NbAgentError: something on our side failed; the action is answered in the log all the same.
+            NbAgentError: something on our side failed; the action is answered in the log all the same,
+                and so it is where `ask` raises.
         """
         call = self._begin(action, context, ask)
         try:
@@ -43,6 +44,10 @@ class Gateway:
             raise
         except NbAgentError as error:
             self._finish(call, ToolResult("error", "", str(error), notice=str(error)))
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".partition("\n")[0]
+            self._finish(call, ToolResult("error", "", why, notice=f"Nobody could be asked: {why}"))
             raise
         return result, self._finish(call, result)
 

@@ -31,6 +31,8 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^<>]*>", re.DOTALL | re.IGNOREC
 def tell(outputs: Sequence[Output], executed: Executed) -> str:
     """Give the data of one execution: its outputs in order."""
     parts = [_one(output, executed) for output in merged(outputs)]
+    if executed.status == "error" and not any(output.get("output_type") == "error" for output in outputs):
+        parts.append(executed.error)  # the kernel could not send it, or shows it in some way of its own
     return "\n".join(part for part in parts if part.strip())
 
 

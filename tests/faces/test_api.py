@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import nbagent
 from nbagent import Agent, NbAgentError
 from nbagent.errors import FileExistsRefused, SettingsError, UsageError
+from nbagent.events import RunFinished
 from nbagent.protocols import ApprovalRequest
 from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
 
@@ -126,3 +130,67 @@ def test_data_that_is_not_there_is_said(server: ScriptedServer) -> None:
 
 def test_every_error_is_one_of_ours() -> None:
     assert issubclass(UsageError, NbAgentError)
+
+
+def test_an_approve_function_that_raises_ends_the_run_in_the_log_and_the_agent_goes_on(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    def approve(request: ApprovalRequest) -> bool:
+        raise LookupError("no one to ask")
+
+    (tmp_path / "kept.txt").write_text("kept")
+    server.responses = [run_code("open('kept.txt', 'w')"), final("still here")]
+    with Agent(approve_action=approve) as agent:
+        with pytest.raises(LookupError, match="no one to ask"):
+            agent.run_sync("overwrite it")
+        assert agent.session is not None
+        ended = agent.session.events[-1]
+        assert isinstance(ended, RunFinished)
+        assert (ended.reason, ended.message) == ("interrupted", "Stopped by an error: LookupError: no one to ask")
+        assert agent.run_sync("go on").answer == "still here"
+        roles = [message["role"] for message in server.bodies[1]["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert (tmp_path / "kept.txt").read_text() == "kept"
+
+
+def test_closing_in_mid_run_gives_the_run_its_result(server: ScriptedServer) -> None:
+    gate = Gate()
+    server.responses = [sse(C({"content": "thinking"}), gate, C({}, "stop"))]
+    agent = Agent()
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(agent.run_sync, "think")
+        assert gate.reached.wait(30)
+        agent.close()
+        assert running.result(timeout=30).reason == "interrupted"
+
+
+def test_after_a_fork_an_agent_of_the_parents_is_refused_and_a_new_one_works(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import os\n"
+        "from nbagent import Agent\n"
+        "from nbagent.errors import UsageError\n"
+        "with Agent() as agent:\n"
+        "    agent.run_sync('begin')\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        try:\n"
+        "            agent.run_sync('never')\n"
+        "        except UsageError as error:\n"
+        "            print(error, flush=True)\n"
+        "        agent.close()\n"
+        "        with Agent() as own:\n"
+        "            print(own.run_sync('in the child').answer, flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print(agent.run_sync('in the parent').answer)\n"
+    )
+    server.responses = [final("one"), final("two"), run_code("print(1)"), final("three")]
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == [
+        "this agent's kernel belongs to the process before the fork: make a new Agent here",
+        "two",
+        "three",
+    ], done.stderr

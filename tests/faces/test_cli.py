@@ -147,3 +147,23 @@ def test_every_command_has_help(tmp_path: Path) -> None:
     for command in ("demo", "export", "lab", "model", "run", "sessions"):
         assert command in listed
         assert nbagent(command, "--help", folder=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["out.txt", "file/out.ipynb", "folder.ipynb", "out"])
+def test_an_export_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path, target: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.ipynb").mkdir()
+    words = ("--base-url", "http://127.0.0.1:9/v1", "--model", "stub", "--force", "--export", target)
+    done = nbagent("run", "go", *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert f"--export {target}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "No sessions yet." in nbagent("sessions", folder=tmp_path).stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_run_whose_streams_are_closed_ends_as_any_other(tmp_path: Path, closed: str) -> None:
+    with ScriptedServer([final("ok")]) as server:
+        command = f"{sys.executable} -m nbagent run go --base-url {server.base_url} --model stub {closed}"
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

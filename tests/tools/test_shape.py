@@ -158,3 +158,8 @@ def test_no_output_makes_shaping_slow(piece: str) -> None:
     told = tell([stream(text), stream(text, "stderr"), display({"text/html": text})], OK)
     assert fence(told, "3fa9c1", 4000).endswith("</output 3fa9c1>")
     assert tell([{"output_type": "error", "ename": "E", "evalue": text, "traceback": [text]}], OK)
+
+
+def test_an_error_that_the_kernel_could_not_send_is_told_all_the_same() -> None:
+    executed = Executed("error", 0.1, error="UnicodeEncodeError: surrogates not allowed")
+    assert tell([stream("before\n")], executed) == "before\nUnicodeEncodeError: surrogates not allowed"
