@@ -101,18 +101,25 @@ class AgentThread:
 
         A `KeyboardInterrupt` calls `on_interrupt` (by default: cancels) and the wait goes on until the
         coroutine has ended: it knows how to stop and what to keep.
+
+        Raises:
+            KeyboardInterrupt: the interrupt left it nothing to give.
         """
         main = main or MainThreadQueue()
         future = self.start(coroutine)
         future.add_done_callback(lambda _: main.wake())
+        interrupted = False
         while not future.done():
             try:
                 main.run_one()
             except KeyboardInterrupt:
+                interrupted = True
                 if on_interrupt is None:
                     future.cancel()
                 else:
                     on_interrupt()
+        if interrupted and future.cancelled():
+            raise KeyboardInterrupt
         return future.result()
 
     def at_exit(self, owner: object, close: Callable[[], Coroutine[Any, Any, None]] | None) -> None:

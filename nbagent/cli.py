@@ -32,6 +32,9 @@ class Group(click.Group):
         except NbAgentError as error:
             click.echo(f"nbagent: {error}", err=True)
             context.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
+            context.exit(EXIT_CODES["interrupted"])
 
 
 def _open_closed_streams() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from concurrent.futures import CancelledError
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
@@ -65,6 +66,8 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
                 self._run(line, cell)
         except NbAgentError as error:
             raise CellUsageError(str(error)) from None
+        except (KeyboardInterrupt, CancelledError):  # from a key, and from the page
+            raise RunStopped from None
 
     def _run(self, line: str, task: str) -> None:
         resolved = self.resolve(_words(line))

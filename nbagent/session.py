@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from nbagent.context import Conversation
 from nbagent.data_files import describe, named_files
@@ -91,6 +92,7 @@ class Session:
         self._choice: Choice | None = None
         self._chosen_by: tuple[object, ...] = ()
         self._running: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[object] | None = None  # who runs, until there is a run to stop
         self._busy = asyncio.Lock()
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -121,6 +123,7 @@ class Session:
         Raises:
             UsageError: the task or the settings cannot be used; nothing was begun.
             StoreError: the log cannot be written.
+            asyncio.CancelledError: stopped before it had begun.
         """
         if not task.strip():
             raise UsageError("the task is empty: write below %%agent what you want to know or have done")
@@ -128,20 +131,19 @@ class Session:
             raise UsageError("this session is at work already: wait for it, or stop it first")
         async with self._busy:
             settings = self._take_settings(resolved)
-            choice = await self._choose(settings)
-            self._run += 1
-            self._step = 0
+            self._preparing = asyncio.current_task()
             self._views.append(view)
             try:
-                return await self._work(task, settings, choice, data)
+                return await self._work(task, settings, await self._choose(settings), data)
             finally:
+                self._preparing = None
                 self._views.remove(view)
                 self._step = 0
                 await self.log.sync()
 
     def stop(self) -> None:
         """Stop the run under way, if any. Safe to call from any thread, any number of times."""
-        running = self._running
+        running = self._running or self._preparing
         if running is not None:
             running.get_loop().call_soon_threadsafe(self._cancel, running)
 
@@ -182,6 +184,7 @@ class Session:
     # -- one run ------------------------------------------------------------------------------------
 
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
+        self._run += 1
         self._sharing.run_begins()
         closing = closing_line(choice.dialect, self.redactor.text(task))
         gateway = Gateway(self._tools(choice), approve=settings.approve, closing=closing)
@@ -203,7 +206,6 @@ class Session:
         )
         self._choose_dialect(choice, gateway)
         dialect = dialect_named(choice.dialect)
-        view = self._views[-1]
         loop = Loop(
             model=choice.model,
             dialect=dialect,
@@ -211,12 +213,12 @@ class Session:
             conversation=self._conversation,
             guards=Guards(settings.max_steps, settings.max_seconds),
             emit=self._emit,
-            ask=view.ask,
+            ask=self._views[-1].ask,
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
             context_window=choice.context_window,
         )
-        self._running = asyncio.create_task(loop.run())
+        self._running, self._preparing = asyncio.create_task(loop.run()), None
         try:
             await asyncio.shield(self._running)
         except asyncio.CancelledError:  # whoever awaits us was cancelled: the run must still end properly
@@ -227,9 +229,9 @@ class Session:
             self._running = None
         return next(event for event in reversed(self.events) if isinstance(event, RunFinished))
 
-    def _cancel(self, running: asyncio.Task[None]) -> None:
+    def _cancel(self, running: asyncio.Task[Any]) -> None:
         # A second cancel would break into the first one's tidying up.
-        if running is self._running and not running.cancelling():
+        if running in (self._running, self._preparing) and not running.cancelling():
             running.cancel()
 
     def _kernel_starting(self, settings: Settings) -> asyncio.Task[None]:
@@ -385,7 +387,7 @@ def _working_folder(settings: Settings) -> Path:
 
 def _with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
     key = settings.api_key.get_secret_value()
-    return {**environment, **({"NBAGENT_API_KEY": key} if key else {})}
+    return {**environment, "NBAGENT_API_KEY": key} if key else dict(environment)
 
 
 def _versions() -> dict[str, str]:

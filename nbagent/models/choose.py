@@ -67,7 +67,11 @@ async def choose_model(settings: Settings) -> Choice:
 
 async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
     model = EmbeddedModel(name, context=EMBEDDED_WINDOW)
-    await model.warm_up()
+    try:
+        await model.warm_up()
+    except BaseException:  # stopped, too: a server that nobody talks to must not stay
+        await model.close()
+        raise
     dialect = EMBEDDED_DIALECT if settings.dialect == "auto" else settings.dialect
     return Choice(
         model=model,

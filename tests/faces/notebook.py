@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from jupyter_client.manager import KernelManager
 class Cells:
     """One kernel; `run` gives a cell's outputs as nbformat dicts."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, interrupt: Callable[[], None]) -> None:
         self._client = client
+        self._interrupt = interrupt
 
     def run(self, code: str, *, timeout: float = 60) -> list[dict[str, Any]]:
         outputs: list[dict[str, Any]] = []
@@ -37,6 +39,19 @@ class Cells:
         reply = self._client.execute_interactive(code, output_hook=take, allow_stdin=False, timeout=timeout)
         self.status: str = reply["content"]["status"]
         return outputs
+
+    def text_when_stopped(self, code: str, *, begun: Callable[[], object]) -> str:
+        """Run a cell, interrupt it once `begun` returns, and give all its plain text."""
+
+        def stop() -> None:
+            begun()
+            self._interrupt()
+
+        with ThreadPoolExecutor(1) as other:
+            stopped = other.submit(stop)
+            text = self.text(code)
+            stopped.result()
+        return text
 
     def text(self, code: str, *, timeout: float = 60) -> str:
         """Run a cell and give all its plain text."""
@@ -65,7 +80,7 @@ def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        yield Cells(client)
+        yield Cells(client, manager.interrupt_kernel)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import nbformat
@@ -244,3 +247,44 @@ def test_a_process_that_ends_without_closing_leaves_nothing_and_says_nothing(tmp
     assert done.stderr == ""
     assert done.stdout.split()
     assert not [pid for pid in map(int, done.stdout.split()) if psutil.pid_exists(pid)]
+
+
+def test_a_stop_before_the_run_has_begun_is_heard_at_once_and_the_next_run_works(
+    cells: Cells, server: ScriptedServer
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        held = ExitStack()
+        begun = time.monotonic()
+        text = cells.text_when_stopped(
+            f"%%agent --base-url {address} --model ''\ngo", begun=lambda: held.enter_context(silent.accept()[0])
+        )
+        held.close()
+        assert time.monotonic() - begun < 8  # the list of models may take 10 s
+    assert text.strip() == "Stopped."
+    server.responses = [final("heard")]
+    assert "heard" in cells.text("%%agent\ngo on")
+
+
+def test_a_stop_while_a_variable_is_copied_is_one_word(
+    cells: Cells, server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.responses = [final("begun")]
+    cells.run("%%agent\nbegin")
+    sign = tmp_path / "begun"
+    (tmp_path / "notebooks" / "slow.py").write_text(
+        "import pathlib, time\n"
+        "class Slow:\n"
+        "    def __reduce__(self):\n"
+        f"        pathlib.Path({str(sign)!r}).touch()\n"
+        "        time.sleep(30)\n"
+        "        return (Slow, ())\n"
+    )
+    cells.run("import slow\nx = slow.Slow()")
+
+    def copying() -> None:
+        until = time.monotonic() + 20
+        while not sign.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+
+    assert cells.text_when_stopped("%agent bring x", begun=copying).strip() == "Stopped."
