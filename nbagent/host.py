@@ -21,7 +21,7 @@ from nbagent.errors import TransferError
 from nbagent.protocols import Variable
 
 LONGEST_VALUE = 60  #: characters of a value that is shown as it is
-MOST_COLUMNS = 12  #: of a table, that are named with their types
+MOST_COLUMNS = 24  #: of a table, that are named with their types
 LONGEST_ERROR = 2000  #: characters of the user's last traceback
 
 _AGENT_LINE = re.compile(r"^\s*%{1,2}agent\b.*\n?", re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Takes pictures of `%%agent` cells in JupyterLab, with a scripted model and real code.
+"""Takes pictures of `%%agent` cells in JupyterLab: a real run of the embedded model, or every state, scripted.
 
-python -m tests.browser.pictures notebooks/cell.png   # the README's picture
-python -m tests.browser.pictures --all FOLDER         # every state, light and dark, wide and narrow
+python -m tests.browser.pictures notebooks/cell.png notebooks/analysis.png   # the README's pictures
+python -m tests.browser.pictures --all FOLDER   # every state, in both themes and two widths
 """
 
 from __future__ import annotations
@@ -82,12 +82,17 @@ def story(gate: Gate | None = None) -> list[Response]:
 def open_notebook(lab: Lab, name: str, server: ScriptedServer, cells: list[str]) -> Notebook:
     notebook = lab.notebook(f"{name}.ipynb", [DATA, *cells], server.base_url)
     notebook.run(0)
+    tidy(notebook)
+    return notebook
+
+
+def tidy(notebook: Notebook) -> None:
+    """Take away what is not the cells."""
     notebook.page.add_style_tag(content=".jp-cell-toolbar { display: none; }")
-    lab.page.evaluate(
+    notebook.page.evaluate(
         "async () => { const app = window.jupyterapp;"
         " if (!app.shell.leftCollapsed) await app.commands.execute('application:toggle-left-area'); }"
     )
-    return notebook
 
 
 def picture(notebook: Notebook, path: Path, first: int, last: int) -> None:
@@ -102,19 +107,41 @@ def picture(notebook: Notebook, path: Path, first: int, last: int) -> None:
     notebook.page.screenshot(path=str(path), clip=clip)  # type: ignore[arg-type]  # FloatRect
 
 
+LOCAL = """import os
+os.environ["NBAGENT_CACHE"] = {cache!r}
+os.environ["NBAGENT_MODEL"] = "local:qwen2.5-coder-1.5b"
+from importlib.resources import files
+import pandas as pd
+gdp = pd.read_csv(files("nbagent") / "demo_data" / "gapminder_gdp_asia.csv")"""
+QUESTION = """%%agent
+Print the five countries of gdp with the highest gdpPercap_2007. Which one is first?"""
+
+
 def readme(path: Path) -> None:
-    """A running cell: the question, the steps, the figure, and the answer on its way."""
+    """A real run: the embedded model, the user's own table, a figure and the answer."""
+    from nbagent.models.weights import cache_folder
+
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(Path(folder), width=1040, height=1700)
+        notebook = lab.notebook("gdp.ipynb", [LOCAL.format(cache=str(cache_folder())), QUESTION], "")
+        tidy(notebook)
+        notebook.run(0)
+        notebook.run(1, wait=False)
+        notebook.wait(1, timeout=400)
+        notebook.page.evaluate(
+            "document.querySelectorAll('.jp-OutputArea details').forEach(d => { d.open = true; })"
+        )
+        picture(notebook, path, 1, 1)
+        lab.close()
+
+
+def analysis(path: Path) -> None:
+    """A longer analysis: the model's replies are scripted, code, outputs and figure are real."""
     with tempfile.TemporaryDirectory() as folder, ScriptedServer() as server:
         lab = Lab(Path(folder), width=1040, height=1700)
-        held = Gate()
         server.responses = story()
-        server.responses[-1] = sse(C({"content": ANSWER}), held, C({}, "stop"))
         notebook = open_notebook(lab, "sales", server, [TASK])
-        notebook.run(1, wait=False)
-        lab.until(held.reached.is_set, 40)
-        notebook.page.wait_for_timeout(500)
-        held.open()
-        notebook.wait(1)
+        notebook.run(1)
         picture(notebook, path, 1, 1)
         lab.close()
 
@@ -178,3 +205,4 @@ if __name__ == "__main__":
         everything(Path(sys.argv[2]))
     else:
         readme(Path(sys.argv[1]))
+        analysis(Path(sys.argv[2]))
