@@ -44,6 +44,8 @@ from nbagent.reply import (
     ReplyPart,
     Text,
     UsageReport,
+    whole_characters,
+    whole_escapes,
 )
 from nbagent.tools.gateway import Gateway
 
@@ -136,6 +138,7 @@ class Loop:
             async for part in parts:
                 self._take(part)
         reply, self._reply = self._reply, Reply()
+        reply.thought, reply.reasoning = whole_characters(reply.thought), whole_characters(reply.reasoning)
         if reply.reasoning:
             self.emit(Reasoning(text=reply.reasoning))
         if reply.thought or reply.raw:
@@ -151,16 +154,16 @@ class Loop:
         match part:
             case Text(text):
                 reply.thought += text
-                self.emit(ThoughtDelta(text=text))
+                self.emit(ThoughtDelta(text=whole_characters(text)))
             case ReasoningText(text):
                 reply.reasoning += text
-                self.emit(ReasoningDelta(text=text))
+                self.emit(ReasoningDelta(text=whole_characters(text)))
             case ActionPart(tool, text):
-                self.emit(ActionDelta(tool=tool, text=text))
-            case Action():
-                reply.actions.append(part)
+                self.emit(ActionDelta(tool=tool, text=whole_characters(text)))
+            case Action(call_id, tool, arguments):
+                reply.actions.append(Action(call_id, tool, whole_escapes(arguments)))
             case Raw(text):
-                reply.raw = text
+                reply.raw = whole_characters(text)
             case Malformed(correction):
                 reply.malformed = correction
             case UsageReport(usage):
@@ -233,7 +236,7 @@ class Loop:
 
     def _keep_partial_reply(self) -> None:
         if self._reply.thought.strip():
-            self.emit(Thought(text=self._reply.thought, raw=self._reply.raw))
+            self.emit(Thought(text=whole_characters(self._reply.thought), raw=self._reply.raw))
 
     def _seconds(self) -> float:
         return time.monotonic() - self._started

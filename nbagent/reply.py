@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,3 +79,20 @@ class Finish:
 
 
 ReplyPart = Text | ReasoningText | ActionPart | Action | UsageReport | Attempt | Raw | Malformed | Finish
+
+
+_SURROGATE_ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")
+
+
+def whole_characters(text: str) -> str:
+    """Put U+FFFD for each half of a surrogate pair, which no file, page or request could hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_escapes(arguments: str) -> str:
+    """Do the same for the escapes of a JSON text."""
+
+    def mended(found: re.Match[str]) -> str:
+        return found[1] + json.dumps(whole_characters(json.loads(f'"{found[2]}"')))[1:-1]
+
+    return whole_characters(_SURROGATE_ESCAPES.sub(mended, arguments))

@@ -11,6 +11,7 @@ import os
 import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -205,10 +206,9 @@ class Session:
             )
         )
         self._choose_dialect(choice, gateway)
-        dialect = dialect_named(choice.dialect)
         loop = Loop(
             model=choice.model,
-            dialect=dialect,
+            dialect=dialect_named(choice.dialect),
             gateway=gateway,
             conversation=self._conversation,
             guards=Guards(settings.max_steps, settings.max_seconds),
@@ -321,8 +321,7 @@ class Session:
 
     async def _choose(self, settings: Settings) -> Choice:
         """Choose the model, or keep the one at hand when nothing that decides it has changed."""
-        decides = settings.model_dump(include=MODEL_SETTINGS)
-        key = tuple(decides.values())
+        key = tuple(settings.model_dump(include=MODEL_SETTINGS).values())
         if self._choice is None or key != self._chosen_by:
             before, self._choice = self._choice, await choose_model(settings)
             self._chosen_by = key
@@ -379,7 +378,10 @@ def _retrieved(starting: asyncio.Task[None]) -> None:
 
 
 def _working_folder(settings: Settings) -> Path:
-    folder = Path(settings.folder).expanduser().resolve() if settings.folder else Path.cwd()
+    try:
+        folder = Path(settings.folder or ".").expanduser().resolve()
+    except FileNotFoundError:
+        raise SettingsError("the current folder is gone: go to another, or name one with --folder") from None
     if not folder.is_dir():
         raise SettingsError(f"folder {folder} is not there: create it, or name another with --folder")
     return folder
@@ -393,8 +395,6 @@ def _with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, s
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in RECORDED_PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found

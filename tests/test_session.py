@@ -28,13 +28,14 @@ from nbagent.events import (
     StateLost,
     StepFinished,
     Thought,
+    to_json,
 )
 from nbagent.models.dialects import dialect_named
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.session import Session
 from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
-from tests.scripted_server import RESET, C, F, Gate, Response, ScriptedServer, T, final, run_code, sse
+from tests.scripted_server import RESET, C, Delay, F, Gate, Response, ScriptedServer, T, final, run_code, sse
 
 
 class Recorder:
@@ -412,3 +413,33 @@ async def test_running_without_questions_is_said_once(work: Work) -> None:
         await session.run("go", view=work.view)
     notes = [event.notes for event in work.view.of(RunStarted)]
     assert ["approve=off" in " ".join(said) for said in notes] == [True, False]
+
+
+async def test_half_characters_from_the_model_reach_neither_file_nor_page(work: Work) -> None:
+    halves = sse(C({"content": "a \ud83d b \ud83d"}), C({"content": "\ude00"}), C({}, "stop"))
+    finished = await work.run(run_code("print('\ud83d', '\\ud83d'.isprintable())"), halves)
+    assert finished.answer == "a \ufffd b \U0001f600"
+    assert "\ufffd False" in work.observed[0]
+    for event in work.view.shown:
+        to_json(event).encode()
+
+
+async def test_limits_given_later_hold_for_the_next_request(work: Work) -> None:
+    slow = [sse(Delay(5), C({"content": "late"}), C({}, "stop"))] * 2
+    with ScriptedServer([final("ok"), *slow]) as server:
+        session = work.session(server)
+        await session.run("go", view=work.view)
+        given = {**session.resolved.settings.model_dump(), "first_token_timeout": 0.3, "max_retry_seconds": 0}
+        finished = await session.run("again", view=work.view, resolved=resolve(given, os.environ))
+    assert finished.reason == "model_error"
+
+
+async def test_a_current_folder_that_is_gone_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SettingsError, match="current folder is gone"):
+        Session(resolve({}, {}), store=FileStore(tmp_path / "home"), environment={})
