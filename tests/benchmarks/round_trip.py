@@ -1,6 +1,6 @@
 """What nbagent's `execute` costs beside jupyter_client's own, in turns in the same run.
 
-    python -m tests.benchmarks.round_trip
+python -m tests.benchmarks.round_trip
 """
 
 from __future__ import annotations

@@ -89,12 +89,12 @@ ODD = st.fixed_dictionaries(
 )
 
 
-KINDS = ("stream", "display_data", "execute_result", "error")
+NBFORMAT_KINDS = ("stream", "display_data", "execute_result", "error")
 
 
 @given(st.lists(ODD, max_size=4))
 def test_whatever_a_kernel_sends_the_notebook_is_valid(outputs: list[Output]) -> None:
-    assert all(output["output_type"] in KINDS for output in cleaned(*outputs))
+    assert all(output["output_type"] in NBFORMAT_KINDS for output in cleaned(*outputs))
 
 
 def test_consecutive_streams_of_one_name_are_one() -> None:
