@@ -11,9 +11,7 @@ import os
 import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,7 @@ from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
 from nbagent.prompt import HostContext, closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
+from nbagent.provenance import versions
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.answer import FinalAnswer
@@ -46,8 +45,6 @@ from nbagent.tools.gateway import Gateway
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
 
-#: Packages whose versions a re-run may depend on.
-RECORDED_PACKAGES = ("nbagent", "ipykernel", "numpy", "pandas", "matplotlib", "scikit-learn", "scipy")
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
     *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
@@ -104,7 +101,7 @@ class Session:
         self._bring_variable = BringVariable(self._sharing)
         self.log: SessionLog = store.create()
         self.kernel: Kernel = self._make_kernel(resolved.settings)
-        self._emit(SessionStarted(nonce=self._nonce, versions=_versions(), folder=str(self.folder)))
+        self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
 
     @property
     def id(self) -> str:
@@ -296,7 +293,7 @@ class Session:
         return HostContext(variables, cells, error, files)
 
     def _choose_dialect(self, choice: Choice, gateway: Gateway) -> None:
-        """Record the fixed part of the requests, unless it is what it was."""
+        """Record the fixed part of the run's requests: everything in them but the messages."""
         specs = gateway.specs
         chosen = DialectChosen(
             dialect=choice.dialect,
@@ -390,11 +387,3 @@ def _working_folder(settings: Settings) -> Path:
 def _with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
     key = settings.api_key.get_secret_value()
     return {**environment, "NBAGENT_API_KEY": key} if key else dict(environment)
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in RECORDED_PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
