@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,8 @@ def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        yield Cells(client, manager.interrupt_kernel)
+        # As the manager would, but from any thread: its own way makes an event loop in each that it never closes.
+        yield Cells(client, lambda: os.kill(manager.provisioner.pid, signal.SIGINT))
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=False)
