@@ -62,7 +62,9 @@ def describe_file(path: Path, folder: Path) -> str:
         return f"{title}: {len(rows)} rows"
     header, body = rows[0], rows[1:]
     count = f"over {len(body)}" if more else str(len(body))
-    separator = "" if dialect.delimiter == "," else f", separator {dialect.delimiter!r}"
+    # Told as the call that reads it: a small model passes over a mere mention of the separator.
+    read = f"pd.read_csv({str(name)!r}, sep={dialect.delimiter!r})"
+    separator = "" if dialect.delimiter == "," else f"; read it with {read}"
     lines = [f"{title}: {count} rows, {len(header)} columns{separator}"]
     for index, column in enumerate(header[:MOST_COLUMNS]):
         values = [row[index].strip() for row in body if index < len(row)]

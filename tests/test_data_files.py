@@ -29,7 +29,7 @@ def test_spaces_in_column_names_are_visible(tmp_path: Path) -> None:
 
 def test_other_separators_are_noticed_and_said(tmp_path: Path) -> None:
     text = describe_file(write(tmp_path / "t.csv", "a;b;c\n1;2;3\n"), tmp_path)
-    assert "3 columns, separator ';'" in text
+    assert "3 columns; read it with pd.read_csv('t.csv', sep=';')" in text
 
 
 @pytest.mark.parametrize("content", ["", "a\n", "a,b\n1\n1,2,3\n", "\x00\x01\x02", 'a,"b\n1,2\n'])
