@@ -1,139 +1,36 @@
-"""`%%agent` and `%agent`: parse, hand over to the session, show. State lives in the session."""
+"""`%%agent` and `%agent`, registered without loading what they need: that comes with the first use."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import shlex
-from concurrent.futures import CancelledError
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any
 
-from IPython.core.error import UsageError as CellUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from traitlets import Dict
-
-from nbagent.agent_thread import MainThreadQueue, agent_thread
-from nbagent.api import Result, result_of
-from nbagent.errors import NbAgentError, UsageError
-from nbagent.host import IPythonHost
-from nbagent.magic_commands import COMMANDS, Command
-from nbagent.options import add_to
-from nbagent.session import Session
-from nbagent.settings import Resolved, resolve
-from nbagent.stores.files import FileStore, default_home
-from nbagent.view.choose import choose_view
-
-RESULT_NAME = "_agent"
-
-
-class RunStopped(KeyboardInterrupt):
-    """The user stopped the run: later cells of a Run All do not run, and no traceback is shown."""
-
-    def _render_traceback_(self) -> list[str]:
-        return ["Stopped."]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `%agent help`")
-
-
-def _cell_parser() -> _Parser:
-    parser = _Parser(prog="%%agent", add_help=False, allow_abbrev=False)
-    add_to(parser)
-    return parser
 
 
 @magics_class
 class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
-    """The magics of one shell, and its session."""
+    """The magics of one shell."""
 
     settings = Dict(help="Settings by name, over those of the environment: {'model': 'NAME'}.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.main = MainThreadQueue()
-        self.session: Session | None = None
+        self._agent: Any = None
 
     @no_var_expand
     @line_cell_magic
     def agent(self, line: str, cell: str | None = None) -> None:
         """Work on a task (`%%agent [options]`), or one of `%agent status, export, adopt, ..., help`."""
-        try:
-            if cell is None:
-                self._command(line)
-            else:
-                self._run(line, cell)
-        except NbAgentError as error:
-            raise CellUsageError(str(error)) from None
-        except (KeyboardInterrupt, CancelledError):  # from a key, and from the page
-            raise RunStopped from None
+        if self._agent is None:
+            self._agent = import_module("nbagent.cell").NotebookAgent(self.shell, lambda: self.settings)
+        self._agent.agent(line, cell)
 
-    def _run(self, line: str, task: str) -> None:
-        resolved = self.resolve(_words(line))
-        if not task.strip():
-            raise UsageError("the task is empty: write below %%agent what you want to know or have done")
-        session = self.session or self._begin(resolved)
-        view = choose_view(
-            self.shell,
-            on_stop=session.stop,
-            input_on_main=self.main.input,
-            quiet=resolved.settings.quiet,
-        )
-        view.open()
-        try:
-            finished = agent_thread().run(
-                session.run(task, view=view, resolved=resolved), main=self.main, on_interrupt=session.stop
-            )
-        finally:
-            view.close()
-        self.shell.user_ns[RESULT_NAME] = result_of(finished, session)
-        if finished.reason == "interrupted":
-            raise RunStopped
-
-    def resolve(self, words: list[str]) -> Resolved:
-        """Settings from the words of a line, over those of the environment."""
-        given = vars(_cell_parser().parse_args(words))
-        return resolve(given, os.environ, self.settings)
-
-    def _begin(self, resolved: Resolved) -> Session:
-        store = FileStore(default_home(os.environ))
-        host = IPythonHost(self.shell, self.main.submit)
-        self.session = session = Session(resolved, store=store, host=host, environment=os.environ)
-        agent_thread().at_exit(session, session.close)
-        return session
-
-    def end_session(self) -> None:
-        """Close the session, its kernel with it; the next `%%agent` begins another."""
-        session, self.session = self.session, None
-        if session is not None:
-            agent_thread().at_exit(session, None)
-            self.wait(session.close())
-
-    def wait(self, coroutine: Any) -> Any:
-        """Run a coroutine on the agent thread and wait, doing the host's part meanwhile."""
-        return agent_thread().run(coroutine, main=self.main)
-
-    @property
-    def result(self) -> Result | None:
-        """The last run's result."""
-        found = self.shell.user_ns.get(RESULT_NAME)
-        return found if isinstance(found, Result) else None
-
-    def _command(self, line: str) -> None:
-        words = _words(line)
-        name = words[0] if words else "help"
-        command: Command | None = COMMANDS.get(name)
-        if command is None:
-            raise UsageError(f"there is no `%agent {name}`; there is: {', '.join(COMMANDS)}")
-        command.run(self, words[1:])
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"the line cannot be read: {error}") from None
+    def end(self) -> None:
+        """End the session, if there is one."""
+        if self._agent is not None:
+            self._agent.end_session()
 
 
 def load(shell: Any) -> None:
@@ -145,6 +42,6 @@ def unload(shell: Any) -> None:
     """End the session and take the magics away."""
     magics = shell.magics_manager.registry.get("AgentMagics")
     if magics is not None:
-        magics.end_session()
+        magics.end()
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("agent", None)

@@ -18,8 +18,8 @@ from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
 
 
-class AgentMagics(Protocol):
-    """What the commands need of the magics."""
+class NotebookAgent(Protocol):
+    """What the commands need of the notebook's agent."""
 
     session: Session | None
 
@@ -42,16 +42,16 @@ class Command:
 
     usage: str
     help: str
-    run: Callable[[AgentMagics, list[str]], None]
+    run: Callable[[NotebookAgent, list[str]], None]
 
 
-def _session(magics: AgentMagics) -> Session:
+def _session(magics: NotebookAgent) -> Session:
     if magics.session is None:
         raise UsageError("there is no session yet: run a %%agent cell first")
     return magics.session
 
 
-def _status(magics: AgentMagics, words: list[str]) -> None:
+def _status(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     session = magics.session
     if session is None:
@@ -70,7 +70,7 @@ def _status(magics: AgentMagics, words: list[str]) -> None:
         _say(f"last    {runs[-1].reason} {runs[-1].message}".rstrip())
 
 
-def _export(magics: AgentMagics, words: list[str]) -> None:
+def _export(magics: NotebookAgent, words: list[str]) -> None:
     flags = [word for word in words if word.startswith("--")]
     paths = [word for word in words if not word.startswith("--")]
     unknown = set(flags) - {"--clean", "--force"}
@@ -84,7 +84,7 @@ def _export(magics: AgentMagics, words: list[str]) -> None:
     _say(f"Exported to {report.path}.")
 
 
-def _adopt(magics: AgentMagics, words: list[str]) -> None:
+def _adopt(magics: NotebookAgent, words: list[str]) -> None:
     names = _names(words, "adopt")
     session = _session(magics)
     for name in names:
@@ -92,7 +92,7 @@ def _adopt(magics: AgentMagics, words: list[str]) -> None:
         _say(f"{name} is now yours: {summary}")
 
 
-def _bring(magics: AgentMagics, words: list[str]) -> None:
+def _bring(magics: NotebookAgent, words: list[str]) -> None:
     names = _names(words, "bring")
     session = _session(magics)
     for name in names:
@@ -100,7 +100,7 @@ def _bring(magics: AgentMagics, words: list[str]) -> None:
         _say(f"{name} is now in the agent's kernel: {summary}")
 
 
-def _reset(magics: AgentMagics, words: list[str]) -> None:
+def _reset(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     if magics.session is None:
         _say("There is no session to end.")
@@ -110,7 +110,7 @@ def _reset(magics: AgentMagics, words: list[str]) -> None:
     _say(f"Session {ended} is over, its kernel with it. The next %%agent cell begins a new one.")
 
 
-def _model(magics: AgentMagics, words: list[str]) -> None:
+def _model(magics: NotebookAgent, words: list[str]) -> None:
     if words[:1] == ["pull"]:
         pull_weights(words[1] if len(words) > 1 else None, _say)
     elif words:
@@ -120,12 +120,12 @@ def _model(magics: AgentMagics, words: list[str]) -> None:
         _config(magics, [])
 
 
-def _sessions(magics: AgentMagics, words: list[str]) -> None:
+def _sessions(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     _say(sessions_table(FileStore(default_home(os.environ)).summaries()))
 
 
-def _config(magics: AgentMagics, words: list[str]) -> None:
+def _config(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     resolved = magics.session.resolved if magics.session is not None else magics.resolve([])
     for name, value in resolved.settings.model_dump().items():
@@ -135,7 +135,7 @@ def _config(magics: AgentMagics, words: list[str]) -> None:
         _say(f"{name:22} {value!s:28} {resolved.origins.get(name, '')}".rstrip())
 
 
-def _help(magics: AgentMagics, words: list[str]) -> None:
+def _help(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     _say("%%agent [options]        work on the task written below, e.g. Why does the merge lose rows?")
     for command in COMMANDS.values():

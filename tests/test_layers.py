@@ -17,6 +17,7 @@ LAYERS = {
         "view",
         "notebook",
         "magic",
+        "cell",
         "magic_commands",
         "options",
         "listing",
@@ -68,6 +69,22 @@ def test_rooms_and_functions_are_small(source: Path) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is over 60 lines"
+
+
+HEAVY = {"pydantic", "openai", "ipywidgets", "anywidget", "zmq", "httpx", "rich", "jupyter_client"}
+
+
+def test_loading_the_extension_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from IPython.core.interactiveshell import InteractiveShell as Shell;"
+        "before = set(sys.modules); Shell.instance().run_line_magic('load_ext', 'nbagent');"
+        f"print(sorted({HEAVY!r} & (set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
