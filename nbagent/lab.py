@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,15 @@ def open_lab(folder: Path | None, *, no_browser: bool) -> int:
         except OSError as error:
             raise UsageError(f"cannot write to {folder} ({error.strerror}): name another folder") from error
         click.echo(f"Copied the quickstart to {notebook}.")
-    command = [sys.executable, "-m", "jupyter", "lab", str(notebook)]
-    return subprocess.run([*command, "--no-browser"] if no_browser else command, check=False).returncode
+    command = [sys.executable, "-m", "jupyter", "lab", str(folder), f"--LabApp.default_url=/lab/tree/{QUICKSTART}"]
+    if no_browser:
+        command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container: JupyterLab would refuse to start
+        command.append("--allow-root")
+    try:
+        return subprocess.run(command, check=False).returncode
+    except KeyboardInterrupt:  # JupyterLab got it, too, and has ended
+        return 130
 
 
 def _bundled() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +168,23 @@ def test_a_run_whose_streams_are_closed_ends_as_any_other(tmp_path: Path, closed
         command = f"{sys.executable} -m nbagent run go --base-url {server.base_url} --model stub {closed}"
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_lab_opens_jupyterlab_on_the_quickstart(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nbagent", "lab", "mine", "--no-browser"],
+        cwd=tmp_path,
+        env={**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any("/lab/tree/quickstart.ipynb?token=" in line for line in process.stdout)
+        assert (tmp_path / "mine" / "quickstart.ipynb").is_file()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -9,6 +9,7 @@ import pytest
 from nbagent import Agent
 from nbagent.models import weights
 from nbagent.notebook.verify import execute_clean
+from tests.faces.notebook import kernel
 
 pytestmark = pytest.mark.local
 
@@ -41,3 +42,10 @@ def test_a_question_over_a_small_table_is_answered_from_the_data(
     assert figure in result.answer
     printed = "\n".join(text for _, text in execute_clean(path, folder=tmp_path))
     assert figure in printed
+
+
+def test_weights_are_pulled_from_a_cell_too(tmp_path: Path) -> None:
+    with kernel(tmp_path, {}) as cells:
+        cells.run("%load_ext nbagent")
+        assert "Ready:" in cells.text("%agent model pull", timeout=300)
+        assert "here:" in cells.text("%agent model")
