@@ -100,8 +100,7 @@ class Guards:
         self._answer_doubted = True
         return Nudge(
             "unsupported_answer",
-            "Nothing was run yet, so this is a guess. Send the code that computes it now. "
-            "Only if the task needs no code at all, give the answer again.",
+            "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it.",
         )
 
     def denied(self, *, by_user: bool) -> End | None:
