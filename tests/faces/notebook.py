@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
@@ -87,8 +86,3 @@ def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
         client.stop_channels()
         manager.shutdown_kernel(now=False)
         manager.cleanup_resources()
-
-
-def notebook_of(sources: Sequence[str]) -> Any:
-    """A notebook of code cells."""
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
