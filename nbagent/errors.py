@@ -8,6 +8,7 @@
     ├── ModelError
     │   ├── ModelUnreachable
     │   ├── ModelRefused
+    │   ├── ContextOverflow
     │   ├── ModelBusy
     │   ├── ModelStalled
     │   └── ReplyBroken
@@ -61,6 +62,14 @@ class ModelUnreachable(ModelError):
 
 class ModelRefused(ModelError):
     """The server answered and will not serve this request: key, quota, unknown model, bad parameter."""
+
+
+class ContextOverflow(ModelError):
+    """The request is longer than the model's window; `window` is that in tokens where the server named it."""
+
+    def __init__(self, message: str, window: int | None = None):
+        super().__init__(message)
+        self.window = window
 
 
 class ModelBusy(ModelError):

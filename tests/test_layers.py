@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
-    0: ("events", "errors", "settings", "protocols", "redaction", "reply"),
+    0: ("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: ("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
     3: (
