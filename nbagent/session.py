@@ -10,8 +10,7 @@ import asyncio
 import os
 import platform
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from nbagent.events import (
     StepStarted,
 )
 from nbagent.guards import Guards
-from nbagent.kernels.process import ProcessKernel
 from nbagent.loop import Loop
 from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
@@ -38,33 +36,19 @@ from nbagent.prompt import HostContext, closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
 from nbagent.redaction import Redactor
-from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
+from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
+from nbagent.workplace import RunContext, make_kernel, with_key, working_folder
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
     *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
     *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters"),
 }
-HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
-
-
-@dataclass(slots=True)
-class RunContext:
-    """What the tools of one run may use: implements `protocols.ToolContext`."""
-
-    kernel: Kernel
-    host: Host | None
-    session_folder: Path
-    redactor: Redactor
-    nonce: str
-    cell_timeout: float
-    observation_characters: int
-    emit: Callable[[Event], None]
 
 
 class Session:
@@ -80,9 +64,9 @@ class Session:
     ) -> None:
         self.resolved = resolved
         self.events: list[Event] = []
-        self.folder = _working_folder(resolved.settings)
+        self.folder = working_folder(resolved.settings)
         self._host = host
-        self.redactor = Redactor.from_environment(_with_key(environment, resolved.settings))
+        self.redactor = Redactor.from_environment(with_key(environment, resolved.settings))
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
         self._run = 0
@@ -100,7 +84,7 @@ class Session:
         self._run_code = RunCode(self.folder, self._sharing)
         self._bring_variable = BringVariable(self._sharing)
         self.log: SessionLog = store.create()
-        self.kernel: Kernel = self._make_kernel(resolved.settings)
+        self.kernel: Kernel = make_kernel(resolved.settings, self.folder, self.log.folder)
         self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
 
     @property
@@ -326,20 +310,6 @@ class Session:
                 await before.model.close()
         return self._choice
 
-    def _make_kernel(self, settings: Settings) -> Kernel:
-        scratch = self.log.folder / "scratch"
-        scratch.mkdir(parents=True, exist_ok=True)
-        return ProcessKernel(
-            folder=self.folder,
-            python=settings.python,
-            confine=settings.confine,
-            scratch=scratch,
-            allow_write=[Path(folder).expanduser() for folder in settings.allow_write],
-            hidden_environment=HIDDEN_FROM_KERNEL,
-            startup_timeout=settings.startup_timeout,
-            output_characters=settings.output_characters,
-        )
-
     def _exchange_file(self, name: str) -> Path:
         if not name.isidentifier():
             raise TransferError(f"{name!r} is not a variable's name")
@@ -372,18 +342,3 @@ def _retrieved(starting: asyncio.Task[None]) -> None:
     """Look at a failure that nobody waited for: whoever needs the kernel next is told of it."""
     if not starting.cancelled():
         starting.exception()
-
-
-def _working_folder(settings: Settings) -> Path:
-    try:
-        folder = Path(settings.folder or ".").expanduser().resolve()
-    except FileNotFoundError:
-        raise SettingsError("the current folder is gone: go to another, or name one with --folder") from None
-    if not folder.is_dir():
-        raise SettingsError(f"folder {folder} is not there: create it, or name another with --folder")
-    return folder
-
-
-def _with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    key = settings.api_key.get_secret_value()
-    return {**environment, "NBAGENT_API_KEY": key} if key else dict(environment)

@@ -12,7 +12,10 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 LAYERS = {
     0: ("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
     1: ("models", "kernels", "tools", "stores", "host"),
-    2: ("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
+    2: (
+        *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
+        *("steps", "needed_cells", "workplace", "resume", "replay_run"),
+    ),
     3: (
         "view",
         "notebook",

@@ -30,9 +30,9 @@ from nbagent.notebook.atomic import refuse_existing, write_whole
 from nbagent.notebook.carried import carry
 from nbagent.notebook.outputs import OutputCleaner
 from nbagent.notebook.prose import fenced, inert
-from nbagent.notebook.steps import Item, Lost, Step, read_items, source_of
 from nbagent.notebook.texts import Texts
 from nbagent.redaction import Redactor
+from nbagent.steps import Item, Lost, Step, read_items, source_of
 from nbagent.tools.cell_names import names_of
 
 #: Characters of partial output that are shown below a step that is not executed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.notebook.cells import Candidate, needed_failures
+from nbagent.needed_cells import Candidate, needed_failures
 from nbagent.tools.cell_names import names_of
 
 

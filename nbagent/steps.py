@@ -24,7 +24,7 @@ from nbagent.events import (
     StateLost,
     Thought,
 )
-from nbagent.notebook.cells import Candidate, needed_failures
+from nbagent.needed_cells import Candidate, needed_failures
 
 #: What ends a run and hands variables over has no cell of its own: the answer and the data stand for them.
 _WITHOUT_CELL = frozenset({"final_answer", "bring_variable"})

@@ -1,0 +1,63 @@
+"""Where a session works: its folder, its kernel, and what the tools of a run may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbagent.errors import SettingsError
+from nbagent.events import Event
+from nbagent.kernels.process import ProcessKernel
+from nbagent.protocols import Host, Kernel
+from nbagent.redaction import Redactor
+from nbagent.settings import ENVIRONMENT_PREFIX, Settings
+
+HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
+
+
+@dataclass(slots=True)
+class RunContext:
+    """What the tools of one run may use: implements `protocols.ToolContext`."""
+
+    kernel: Kernel
+    host: Host | None
+    session_folder: Path
+    redactor: Redactor
+    nonce: str
+    cell_timeout: float
+    observation_characters: int
+    emit: Callable[[Event], None]
+
+
+def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kernel:
+    """Make the session's kernel, which works in `folder`; it is not started yet."""
+    scratch = session_folder / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    return ProcessKernel(
+        folder=folder,
+        python=settings.python,
+        confine=settings.confine,
+        scratch=scratch,
+        allow_write=[Path(named).expanduser() for named in settings.allow_write],
+        hidden_environment=HIDDEN_FROM_KERNEL,
+        startup_timeout=settings.startup_timeout,
+        output_characters=settings.output_characters,
+    )
+
+
+def working_folder(settings: Settings) -> Path:
+    """Give the folder that the kernel works in. Raises `SettingsError` where it is not there."""
+    try:
+        folder = Path(settings.folder or ".").expanduser().resolve()
+    except FileNotFoundError:
+        raise SettingsError("the current folder is gone: go to another, or name one with --folder") from None
+    if not folder.is_dir():
+        raise SettingsError(f"folder {folder} is not there: create it, or name another with --folder")
+    return folder
+
+
+def with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Give the environment with the key in it, so that the key is masked like any other secret."""
+    key = settings.api_key.get_secret_value()
+    return {**environment, "NBAGENT_API_KEY": key} if key else dict(environment)
