@@ -8,7 +8,7 @@
     ├── ModelError
     │   ├── ModelUnreachable
     │   ├── ModelRefused
-    │   ├── ContextOverflow
+    │   │   └── ContextOverflow
     │   ├── ModelBusy
     │   ├── ModelStalled
     │   └── ReplyBroken
@@ -61,14 +61,23 @@ class ModelUnreachable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The server answered and will not serve this request: key, quota, unknown model, bad parameter."""
+    """The server answered and will not serve this request: key, quota, unknown model, bad parameter.
 
+    `status` is the HTTP status, 0 where there was none; `field` the member of the request that it does not
+    take, where the server names one that can be left out.
+    """
 
-class ContextOverflow(ModelError):
-    """The request is longer than the model's window; `window` is that in tokens where the server named it."""
-
-    def __init__(self, message: str, window: int | None = None):
+    def __init__(self, message: str, *, status: int = 0, field: str = "") -> None:
         super().__init__(message)
+        self.status = status
+        self.field = field
+
+
+class ContextOverflow(ModelRefused):
+    """The request holds more tokens than the model reads; `window` is that number where the server names it."""
+
+    def __init__(self, message: str, window: int | None = None, *, status: int = 0) -> None:
+        super().__init__(message, status=status)
         self.window = window
 
 

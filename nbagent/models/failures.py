@@ -17,7 +17,16 @@ from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any, Literal
 
-from nbagent.errors import ModelBusy, ModelError, ModelRefused, ModelStalled, ModelUnreachable, ReplyBroken
+from nbagent.errors import (
+    ContextOverflow,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelStalled,
+    ModelUnreachable,
+    ReplyBroken,
+)
+from nbagent.models.refusals import overflow, refused_field, stated_window
 from nbagent.reply import Attempt
 
 Kind = Literal["busy", "broken", "stalled", "unreachable"]
@@ -117,23 +126,29 @@ class Server:
         reason, code = self._reason(body)
         said = f": {reason}" if reason else ""
         if status in (401, 403):
-            return ModelRefused(self._refused_key(status, said))
+            return ModelRefused(self._refused_key(status, said), status=status)
         if code in _OUT_OF_QUOTA or status == 402:
-            return ModelRefused(f"{self.host} says that the quota is used up{said}")
-        if status in (408, 409, 425, 429) or status >= 500:
+            return ModelRefused(f"{self.host} says that the quota is used up{said}", status=status)
+        if overflow(status, reason, code):
+            message = f"the conversation is longer than {self.host} takes ({status}){said}"
+            return ContextOverflow(message, status=status, window=stated_window(reason, body))
+        field = refused_field(status, reason, body)
+        if status in (408, 409, 425, 429) or (status >= 500 and not field):
             why = "rate limit" if status == 429 else f"server error {status}"
             message = f"{self.host} is busy ({status}){said}; try again later"
             return Trouble("busy", why, ModelBusy(message), _retry_after(headers))
+        return ModelRefused(self._refusal(status, said, body, headers), status=status, field=field)
+
+    def _refusal(self, status: int, said: str, body: Any, headers: Any) -> str:
         if 300 <= status < 400:
             target = self.clean((headers or {}).get("location", "nowhere"))
-            return ModelRefused(
-                f"{self.url} redirects ({status}) to {target}: give the address behind that as base URL"
-            )
+            return f"{self.url} redirects ({status}) to {target}: give the address behind that as base URL"
         if status == 404 and isinstance(body, dict):
-            return ModelRefused(f"{self.host} answered 404{said} (asked at {self.url})")
+            return f"{self.host} answered 404{said} (asked at {self.url})"
         if status == 404:
-            return ModelRefused(f"there is nothing at {self.url} (404): base URLs usually end in /v1")
-        return ModelRefused(f"{self.host} refused the request ({status}){said}")
+            return f"there is nothing at {self.url} (404): base URLs usually end in /v1"
+        setting = "; the setting for it is max_reply_tokens" if "max_tokens" in said else ""
+        return f"{self.host} refused the request ({status}){said}{setting}"
 
     def event(self, error: Any) -> ModelError | Trouble:
         """Judge an error that came as an event of the stream."""
@@ -142,9 +157,10 @@ class Server:
         status = next((code for code in codes if isinstance(code, int)), 0)
         if status >= 400:
             return self.status(status, error)
-        if any(code in _FINAL for code in codes if isinstance(code, str)):
+        reason, code = self._reason(error)
+        if any(code in _FINAL for code in codes if isinstance(code, str)) or overflow(400, reason, code):
             return self.status(400, error)
-        return self.broken(self._reason(error)[0] or "the server reported an error")
+        return self.broken(reason or "the server reported an error")
 
     def _reason(self, body: Any) -> tuple[str, str]:
         if isinstance(body, dict) and isinstance(body.get("error"), dict | str):

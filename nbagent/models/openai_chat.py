@@ -188,7 +188,7 @@ class OpenAIChat:
             with translated(server):
                 return await send(server)
         except ModelRefused as refused:
-            if _status_of(refused) != 404 or urlsplit(self._base).path:
+            if refused.status != 404 or urlsplit(self._base).path:
                 raise
             first = refused
         given, self._base = self._base, self._base + "/v1"
@@ -197,7 +197,7 @@ class OpenAIChat:
             with translated(server):
                 return await send(server)
         except ModelRefused as second:
-            if _status_of(second) != 404 or (_says_why(second) and not _says_why(first)):
+            if second.status != 404 or (_says_why(second) and not _says_why(first)):
                 raise
             self._base = given
             raise first from first.__cause__
@@ -222,7 +222,7 @@ class OpenAIChat:
         """Add the server's models to a refusal that says that ours is not one of them."""
         body = getattr(refused.__cause__, "body", None)
         code = body.get("code") if isinstance(body, dict) else None
-        if code != "model_not_found" and not (_status_of(refused) == 404 and _says_why(refused)):
+        if code != "model_not_found" and not (refused.status == 404 and _says_why(refused)):
             return refused
         try:
             names = await self.models()
@@ -231,7 +231,7 @@ class OpenAIChat:
         if not names or self.name in names:
             return refused
         more = f" and {len(names) - IDS_LISTED} more" if len(names) > IDS_LISTED else ""
-        return ModelRefused(f"{refused}; it offers {', '.join(names[:IDS_LISTED])}{more}")
+        return ModelRefused(f"{refused}; it offers {', '.join(names[:IDS_LISTED])}{more}", status=refused.status)
 
     # -- the client --
 
@@ -322,7 +322,3 @@ async def _drain(received: AsyncIterator[bytes], server: Server) -> None:
 
 def _says_why(refused: ModelRefused) -> bool:
     return isinstance(getattr(refused.__cause__, "body", None), dict)
-
-
-def _status_of(refused: ModelRefused) -> int:
-    return int(getattr(refused.__cause__, "status_code", 0))
