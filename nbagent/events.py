@@ -236,6 +236,26 @@ class Shared(Event):
     file: str
 
 
+class FileChange(BaseModel):
+    """What one action did to one file. `path` is relative to the session's folder where the file lies in it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    change: Literal["made", "changed", "deleted"]
+    before: str = ""  #: name of the copy of what stood there, within `files` of the session folder; "" for none
+    mode: int = 0  #: permissions that the file had before
+    after: str = ""  #: size and time of what stands there since; "" where the file is gone
+    no_copy: str = ""  #: why there is no copy of what stood there
+
+
+class FilesChanged(Event):
+    """An action, or an undo, made, changed or deleted files."""
+
+    type: Literal["FilesChanged"] = "FilesChanged"
+    changes: list[FileChange]
+
+
 class Adopted(Event):
     """A variable of the agent's kernel was copied into the user's."""
 
@@ -285,6 +305,7 @@ AnyEvent = (
     | KernelDied
     | StateLost
     | Shared
+    | FilesChanged
     | Adopted
     | RunFinished
     | AsideAsked
