@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nbagent.event_base import SCHEMA_VERSION as SCHEMA_VERSION
 from nbagent.event_base import ActionStatus as ActionStatus

@@ -14,7 +14,7 @@ LAYERS = {
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
         *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
-        *("steps", "needed_cells", "workplace", "resume", "replay_run"),
+        *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
     ),
     3: (
         "view",
