@@ -2,6 +2,8 @@
 
     python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --sample 24 --out answers.jsonl
     python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --model gpt-5-mini
+    python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --harness json      # or fenced: a bare loop
+    python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --harness smolagents --python OTHER_PYTHON
 
 TASKS.jsonl holds one task a line: id, level, file, question, constraints, format, answers ([name, value]
 pairs). This is the layout of the InfiAgent-DABench questions. An answer is right when every `@name[value]`
@@ -17,6 +19,8 @@ import random
 import re
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +28,9 @@ from typing import Any
 
 from nbagent import Agent
 from nbagent.errors import NbAgentError
+from nbagent.models import weights
+from nbagent.models.embedded import CONTEXT_WINDOW, GRACE_SECONDS, physical_cores
+from nbagent.models.embedded_owner import ServerOwner, ServerParameters
 
 LEVELS = ("easy", "medium", "hard")
 
@@ -63,30 +70,71 @@ def sample(tasks: list[dict[str, Any]], count: int, seed: int) -> list[dict[str,
     return chosen[:count] if len(chosen) > count else chosen
 
 
-def solve(task: dict[str, Any], tables: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Run one task in a folder of its own."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        shutil.copy(tables / task["file"], folder / task["file"])
-        began = time.monotonic()
-        with Agent(folder=str(folder), approve="auto", **settings) as agent:
-            try:
-                result = agent.run_sync(question(task), data=[folder / task["file"]])
-            except NbAgentError as error:
-                return {"id": task["id"], "level": task["level"], "right": False, "reason": type(error).__name__}
-        return {
-            "id": task["id"],
-            "level": task["level"],
-            "right": right(result.answer, task["answers"]),
-            "answer": result.answer,
-            "wanted": task["answers"],
-            "reason": result.reason,
-            "steps": result.steps,
-            "seconds": round(time.monotonic() - began, 1),
-            "tokens": result.usage.total_tokens,
-            "cached": result.usage.cached_tokens,
-            "session": result.session,
+def solve(task: dict[str, Any], folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Let nbagent work on one task."""
+    with Agent(folder=str(folder), approve="auto", **settings) as agent:
+        try:
+            result = agent.run_sync(question(task), data=[folder / task["file"]])
+        except NbAgentError as error:
+            return {"answer": "", "reason": type(error).__name__}
+    return {
+        "answer": result.answer,
+        "reason": result.reason,
+        "steps": result.steps,
+        "tokens": result.usage.total_tokens,
+        "cached": result.usage.cached_tokens,
+        "session": result.session,
+    }
+
+
+class Yardstick:
+    """Another harness, in a process of its own, with the same embedded model at the same address."""
+
+    def __init__(self, harness: str, python: str, settings: dict[str, Any]):
+        here = Path(__file__).parent
+        self._command = (
+            [python, str(here / "smolagents_agent.py")]
+            if harness == "smolagents"
+            else [python, "-m", "tests.benchmarks.small_loop", harness]
+        )
+        self._max_steps = int(settings.get("max_steps", 15))
+        self._model = settings.get("model") or weights.default_name()
+        self._owner = ServerOwner(weights.cache_folder() / "embedded")
+
+    def solve(self, task: dict[str, Any], folder: Path, _: dict[str, Any]) -> dict[str, Any]:
+        """Let it work on one task."""
+        file = weights.find(self._model.removeprefix("local:"))
+        assert file is not None, "nbagent model pull"
+        server = self._owner.acquire(ServerParameters(file, CONTEXT_WINDOW, physical_cores(), GRACE_SECONDS))
+        job = {
+            "question": question(task),
+            "file": task["file"],
+            "folder": str(folder),
+            "base_url": f"http://127.0.0.1:{server.port}/v1",
+            "key": server.key,
+            "model": self._model,
+            "max_steps": self._max_steps,
         }
+        done = subprocess.run(self._command, input=json.dumps(job), capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"answer": "", "reason": "error", "why": done.stderr[-500:]}
+        return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def measure(solve: Any, task: dict[str, Any], tables: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Run one task in a folder of its own, and judge the answer."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(tables / task["file"], Path(scratch) / task["file"])
+        began = time.monotonic()
+        row = solve(task, Path(scratch), settings)
+    return {
+        "id": task["id"],
+        "level": task["level"],
+        "right": right(row["answer"], task["answers"]),
+        "wanted": task["answers"],
+        "seconds": round(time.monotonic() - began, 1),
+        **row,
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -119,6 +167,8 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="how many tasks (default: all)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("answers.jsonl"))
+    parser.add_argument("--harness", choices=["nbagent", "json", "fenced", "smolagents"], default="nbagent")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the other harness")
     for name in ("model", "base-url", "dialect", "max-steps"):
         parser.add_argument(f"--{name}")
     given = parser.parse_args()
@@ -126,12 +176,14 @@ def main() -> None:
     chosen = sample(tasks, given.sample, given.seed) if given.sample else tasks
     names = ("model", "base_url", "dialect", "max_steps")
     settings = {name: getattr(given, name) for name in names if getattr(given, name)}
+    nbagent = given.harness == "nbagent"
+    solver = solve if nbagent else Yardstick(given.harness, given.python, settings).solve
     rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     done = {row["id"] for row in rows}
     for task in chosen:
         if task["id"] in done:
             continue
-        rows.append(solve(task, given.tables, settings))
+        rows.append(measure(solver, task, given.tables, settings))
         with given.out.open("a", encoding="utf-8") as out:
             out.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
         print(f"{len(rows)}/{len(chosen)}", json.dumps(rows[-1], ensure_ascii=False)[:300], flush=True)
