@@ -9,59 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from nbagent.context import Conversation
-from nbagent.errors import KernelError, ModelError, NbAgentError
-from nbagent.events import (
-    ActionDelta,
-    ActionProposed,
-    Event,
-    Nudged,
-    Reason,
-    Reasoning,
-    ReasoningDelta,
-    Retrying,
-    RunFinished,
-    StepFinished,
-    StepStarted,
-    Thought,
-    ThoughtDelta,
-    Usage,
-)
+from nbagent.errors import KernelError, NbAgentError
+from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted, Usage
 from nbagent.guards import End, Guards, Nudge
+from nbagent.listening import Listener, Reply
 from nbagent.models.assembler import CUT
 from nbagent.protocols import Approval, ApprovalRequest, Dialect, Model, ToolContext
-from nbagent.reply import (
-    Action,
-    ActionPart,
-    Attempt,
-    Finish,
-    Malformed,
-    Raw,
-    ReasoningText,
-    ReplyPart,
-    Text,
-    UsageReport,
-    whole_characters,
-    whole_escapes,
-)
+from nbagent.reply import Action
 from nbagent.tools.gateway import Gateway
-
-
-@dataclass(slots=True)
-class Reply:
-    """One reply of the model, as far as it has come."""
-
-    thought: str = ""
-    reasoning: str = ""
-    raw: str = ""
-    actions: list[Action] = field(default_factory=list)
-    malformed: str = ""
-    finish: str = ""
-    usage: Usage = field(default_factory=Usage)
-    first_token: float | None = None
 
 
 @dataclass(slots=True)
@@ -82,9 +40,12 @@ class Loop:
     step: int = 0
     usage: Usage = field(default_factory=Usage)
     _answer: str = ""
-    _reply: Reply = field(default_factory=Reply)
     _started: float = 0.0
     _denied: End | None = None
+    _listener: Listener = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(self.emit)
 
     async def run(self) -> None:
         """Run to an ending; whatever happens, the log gets a `RunFinished`.
@@ -100,7 +61,7 @@ class Loop:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             end = End("interrupted", "Stopped by the user. What was done so far is kept.")
-            self._keep_partial_reply()
+            self._listener.keep_partial()
         except KernelError as error:
             end = End("kernel_lost", str(error))
         except NbAgentError as error:
@@ -133,46 +94,7 @@ class Loop:
 
     async def _think(self) -> Reply:
         """Send the request and take the reply in, showing it as it comes."""
-        self._reply = Reply()
-        async with aclosing(self.dialect.read(self.model.stream(self.conversation.request()))) as parts:
-            async for part in parts:
-                self._take(part)
-        reply, self._reply = self._reply, Reply()
-        reply.thought, reply.reasoning = whole_characters(reply.thought), whole_characters(reply.reasoning)
-        if reply.reasoning:
-            self.emit(Reasoning(text=reply.reasoning))
-        if reply.thought or reply.raw:
-            self.emit(Thought(text=reply.thought, raw=reply.raw))
-        if reply.finish == "filter":
-            raise ModelError("The server's content filter cut the reply; put the task in other words.")
-        return reply
-
-    def _take(self, part: ReplyPart) -> None:
-        reply = self._reply
-        if reply.first_token is None and isinstance(part, Text | ReasoningText | ActionPart | Action):
-            reply.first_token = time.monotonic()
-        match part:
-            case Text(text):
-                reply.thought += text
-                self.emit(ThoughtDelta(text=whole_characters(text)))
-            case ReasoningText(text):
-                reply.reasoning += text
-                self.emit(ReasoningDelta(text=whole_characters(text)))
-            case ActionPart(tool, text):
-                self.emit(ActionDelta(tool=tool, text=whole_characters(text)))
-            case Action(call_id, tool, arguments):
-                reply.actions.append(Action(call_id, tool, whole_escapes(arguments)))
-            case Raw(text):
-                reply.raw = whole_characters(text)
-            case Malformed(correction):
-                reply.malformed = correction
-            case UsageReport(usage):
-                reply.usage = usage
-            case Attempt(number, wait, why):
-                self._reply = Reply()
-                self.emit(Retrying(attempt=number, wait=wait, why=why))
-            case Finish(reason):
-                reply.finish = reason
+        return await self._listener.hear(self.dialect.read(self.model.stream(self.conversation.request())))
 
     async def _act(self, reply: Reply) -> End | None:
         """Do what the reply asks; give the ending if there is one."""
@@ -233,10 +155,6 @@ class Loop:
             self.emit(Nudged(guard=word.guard, text=word.text))
             return None
         return word
-
-    def _keep_partial_reply(self) -> None:
-        if self._reply.thought.strip():
-            self.emit(Thought(text=whole_characters(self._reply.thought), raw=self._reply.raw))
 
     def _seconds(self) -> float:
         return time.monotonic() - self._started

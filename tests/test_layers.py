@@ -15,6 +15,7 @@ LAYERS = {
     2: (
         *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
+        *("listening", "negotiation", "meter", "summing_up"),
     ),
     3: (
         "view",

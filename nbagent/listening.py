@@ -1,0 +1,108 @@
+"""Takes one reply of the model in, part by part, and shows it as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from nbagent.errors import ModelError
+from nbagent.events import (
+    ActionDelta,
+    Event,
+    Reasoning,
+    ReasoningDelta,
+    Retrying,
+    Thought,
+    ThoughtDelta,
+    Usage,
+)
+from nbagent.reply import (
+    Action,
+    ActionPart,
+    Attempt,
+    Finish,
+    Malformed,
+    Raw,
+    ReasoningText,
+    ReplyPart,
+    Text,
+    UsageReport,
+    whole_characters,
+    whole_escapes,
+)
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply of the model, as far as it has come."""
+
+    thought: str = ""
+    reasoning: str = ""
+    raw: str = ""
+    actions: list[Action] = field(default_factory=list)
+    malformed: str = ""
+    finish: str = ""
+    usage: Usage = field(default_factory=Usage)
+    first_token: float | None = None  #: monotonic
+
+
+@dataclass(slots=True)
+class Listener:
+    """Listens to one reply after the other; `reply` is the one under way, or the last one that was broken off."""
+
+    emit: Callable[[Event], None]
+    reply: Reply = field(default_factory=Reply)
+
+    async def hear(self, parts: AsyncGenerator[ReplyPart, None]) -> Reply:
+        """Take a whole reply in.
+
+        Raises:
+            ModelError: it cannot be had, or the server's filter cut it.
+        """
+        self.reply = Reply()
+        async with aclosing(parts):
+            async for part in parts:
+                self._take(part)
+        reply, self.reply = self.reply, Reply()
+        reply.thought, reply.reasoning = whole_characters(reply.thought), whole_characters(reply.reasoning)
+        if reply.reasoning:
+            self.emit(Reasoning(text=reply.reasoning))
+        if reply.thought or reply.raw:
+            self.emit(Thought(text=reply.thought, raw=reply.raw))
+        if reply.finish == "filter":
+            raise ModelError("The server's content filter cut the reply; put the task in other words.")
+        return reply
+
+    def keep_partial(self) -> None:
+        """Record what was said of a reply that is not going to be whole."""
+        if self.reply.thought.strip():
+            self.emit(Thought(text=whole_characters(self.reply.thought), raw=self.reply.raw))
+
+    def _take(self, part: ReplyPart) -> None:
+        reply = self.reply
+        if reply.first_token is None and isinstance(part, Text | ReasoningText | ActionPart | Action):
+            reply.first_token = time.monotonic()
+        match part:
+            case Text(text):
+                reply.thought += text
+                self.emit(ThoughtDelta(text=whole_characters(text)))
+            case ReasoningText(text):
+                reply.reasoning += text
+                self.emit(ReasoningDelta(text=whole_characters(text)))
+            case ActionPart(tool, text):
+                self.emit(ActionDelta(tool=tool, text=whole_characters(text)))
+            case Action(call_id, tool, arguments):
+                reply.actions.append(Action(call_id, tool, whole_escapes(arguments)))
+            case Raw(text):
+                reply.raw = whole_characters(text)
+            case Malformed(correction):
+                reply.malformed = correction
+            case UsageReport(usage):
+                reply.usage = usage
+            case Attempt(number, wait, why):
+                self.reply = Reply()
+                self.emit(Retrying(attempt=number, wait=wait, why=why))
+            case Finish(reason):
+                reply.finish = reason
