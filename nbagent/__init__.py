@@ -11,17 +11,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbagent.api import Agent, Result
     from nbagent.errors import NbAgentError
+    from nbagent.protocols import ToolContext, ToolResult
+    from nbagent.tools.registry import register as tool
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"Agent": "nbagent.api", "NbAgentError": "nbagent.errors", "Result": "nbagent.api"}
+#: Where each public name is, as `module:name`.
+_PUBLIC = {
+    "Agent": "nbagent.api:Agent",
+    "NbAgentError": "nbagent.errors:NbAgentError",
+    "Result": "nbagent.api:Result",
+    "ToolContext": "nbagent.protocols:ToolContext",
+    "ToolResult": "nbagent.protocols:ToolResult",
+    "tool": "nbagent.tools.registry:register",
+}
 
-__all__ = ["Agent", "NbAgentError", "Result", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = [
+    "Agent",
+    "NbAgentError",
+    "Result",
+    "ToolContext",
+    "ToolResult",
+    "load_ipython_extension",
+    "tool",
+    "unload_ipython_extension",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, _, attribute = _PUBLIC[name].partition(":")
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'nbagent' has no attribute {name!r}")
 
 

@@ -4,6 +4,7 @@
     ├── UsageError
     │   ├── SettingsError
     │   ├── NoModelError
+    │   ├── ToolDefinitionError
     │   └── FileExistsRefused
     ├── ModelError
     │   ├── ModelUnreachable
@@ -46,6 +47,10 @@ class SettingsError(UsageError):
 
 class NoModelError(UsageError):
     """There is no key, no address and no embedded weights, or no model was named."""
+
+
+class ToolDefinitionError(UsageError):
+    """A function cannot be a tool: no description, a parameter without a type, a name that is taken."""
 
 
 class FileExistsRefused(UsageError):

@@ -180,6 +180,8 @@ class Host(Protocol):
 
 # -- tools --
 
+Kept = TypeVar("Kept")
+
 
 @dataclass(frozen=True, slots=True)
 class Approval:
@@ -226,6 +228,7 @@ class ToolContext(Protocol):
 
     kernel: Kernel
     host: Host | None
+    folder: Path  #: the workspace, resolved: where the kernel works and what paths are relative to
     session_folder: Path
     redactor: Redactor
     nonce: str  #: fences data in observations
@@ -233,8 +236,26 @@ class ToolContext(Protocol):
     observation_characters: int
 
     def emit(self, event: Event) -> None:
-        """Record and show an event of this call."""
+        """Record and show an event of this call. Safe from the tool's own thread; dropped after its time-out."""
         ...
+
+    def kept(self, kind: type[Kept]) -> Kept:
+        """Give the session's one `kind()`, made when first asked for: what a tool keeps from call to call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTraits:
+    """How the gateway treats calls of a tool."""
+
+    risk: Risk | None = None  #: None: graded call by call
+    timeout: float | None = None  #: seconds of one call, retries included; None: the tool keeps its own time
+    retries: int = 0  #: more attempts after a connection fault; only for what may be done twice
+    cache: float = 0  #: seconds that a good result is kept for the same arguments; 0: not at all
+    parallel_safe: bool = False  #: may run beside other parallel-safe calls of the same reply
+    quota: int | None = None  #: most calls in a session, for what costs money
+    tags: tuple[str, ...] = ()
+    small: bool = False  #: offered to small models too
 
 
 class Tool(Protocol):
@@ -243,8 +264,9 @@ class Tool(Protocol):
     name: str
     spec: ToolSpec
     arguments: type[BaseModel]  #: checks what the model sent; forbids what it does not know
+    traits: ToolTraits
 
-    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+    def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """Say how dangerous the call looks, and why in a few words."""
         ...
 

@@ -37,11 +37,11 @@ from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
 from nbagent.redaction import Redactor
 from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
-from nbagent.tools.answer import FinalAnswer
-from nbagent.tools.code import RunCode
+from nbagent.tools.built_in import built_in
 from nbagent.tools.gateway import Gateway
+from nbagent.tools.permission import Permission
+from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.tools.variables import BringVariable
 from nbagent.workplace import RunContext, make_kernel, with_key, working_folder
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
@@ -81,8 +81,8 @@ class Session:
         self._said: set[str] = set()
         self._nonce = secrets.token_hex(3)
         self._sharing = Sharing()
-        self._run_code = RunCode(self.folder, self._sharing)
-        self._bring_variable = BringVariable(self._sharing)
+        self._kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
+        self.tools = Registry(built_in(self.folder, self._sharing))
         self.log: SessionLog = store.create()
         self.kernel: Kernel = make_kernel(resolved.settings, self.folder, self.log.folder)
         self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
@@ -169,7 +169,7 @@ class Session:
         self._run += 1
         self._sharing.run_begins()
         closing = closing_line(choice.dialect, self.redactor.text(task))
-        gateway = Gateway(self._tools(choice), approve=settings.approve, closing=closing)
+        gateway = Gateway(self._offered(settings, choice), approve=settings.approve, closing=closing)
         context = await self._host_context(task, settings, data)
         self._emit(
             RunStarted(
@@ -249,21 +249,22 @@ class Session:
         return RunContext(
             kernel=self.kernel,
             host=self._host,
+            folder=self.folder,
             session_folder=self.log.folder,
             redactor=self.redactor,
             nonce=self._nonce,
             cell_timeout=settings.cell_timeout,
             observation_characters=observation_characters,
             emit=self._emit,
+            things=self._kept,
         )
 
-    def _tools(self, choice: Choice) -> list[Tool]:
-        tools: list[Tool] = [self._run_code]
-        if self._host is not None and choice.dialect != "fenced":
-            tools.append(self._bring_variable)
-        if choice.dialect == "json":
-            tools.append(FinalAnswer())
-        return tools
+    def _offered(self, settings: Settings, choice: Choice) -> list[Tool]:
+        """Give the tools that the model is told of; the text dialects, for small models, get few."""
+        few = choice.dialect != "tools" if settings.toolset == "auto" else settings.toolset == "small"
+        permission = Permission(settings.allow_tools, settings.deny_tools)
+        with_host = self._host is not None
+        return self.tools.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
 
     async def _host_context(self, task: str, settings: Settings, data: Sequence[Path]) -> HostContext:
         paths = list(data) or named_files(task, self.folder)

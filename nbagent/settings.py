@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from nbagent.errors import SettingsError
+from nbagent.events import Risk
 
 ENVIRONMENT_PREFIX = "NBAGENT_"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -21,6 +22,20 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 def _count_of_last(value: Any) -> Any:
     return value.removeprefix("last:") if isinstance(value, str) else value
+
+
+def _tool_patterns(given: Any) -> Any:
+    """Take patterns apart: `a,b`, or a list of such."""
+    words = [given] if isinstance(given, str) else given
+    patterns = tuple(pattern for word in words for pattern in str(word).replace(",", " ").split())
+    for pattern in patterns:
+        kind, colon, value = pattern.partition(":")
+        if colon and not (kind == "tag" and value) and not (kind == "risk" and value in get_args(Risk)):
+            raise ValueError(f"{pattern!r} is neither a tool's name, tag:TAG nor risk:{'|'.join(get_args(Risk))}")
+    return patterns
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_tool_patterns)]
 
 
 class Settings(BaseModel):
@@ -58,6 +73,15 @@ class Settings(BaseModel):
         "ask",
         description="Which actions wait for a yes: ask (overwrite, network, destructive), "
         "auto (destructive), each (all), off (none).",
+    )
+    toolset: Literal["auto", "small", "full"] = Field(
+        "auto", description="How many tools the model is told of; auto: all, or few where actions are plain text."
+    )
+    allow_tools: Patterns = Field(
+        (), description="The only tools it may use: names, tag:TAG or risk:GRADE (and milder); empty for all."
+    )
+    deny_tools: Patterns = Field(
+        (), description="Tools that it may not use: names, tag:TAG or risk:GRADE (and worse)."
     )
 
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")

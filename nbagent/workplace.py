@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nbagent.errors import SettingsError
 from nbagent.events import Event
 from nbagent.kernels.process import ProcessKernel
-from nbagent.protocols import Host, Kernel
+from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, Settings
 
@@ -22,12 +23,21 @@ class RunContext:
 
     kernel: Kernel
     host: Host | None
+    folder: Path
     session_folder: Path
     redactor: Redactor
     nonce: str
     cell_timeout: float
     observation_characters: int
     emit: Callable[[Event], None]
+    things: dict[type[Any], Any]  #: what tools keep for the session, by its class
+
+    def kept(self, kind: type[Kept]) -> Kept:
+        """Give the session's one `kind()`."""
+        if kind not in self.things:
+            self.things[kind] = kind()
+        thing: Kept = self.things[kind]
+        return thing
 
 
 def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kernel:

@@ -48,8 +48,15 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
     assert description
     assert description.endswith((".", ")"))
     assert description[0].isupper()
-    fitting = {"dialect": "tools", "kernel": "fresh", "confine": "off", "approve": "each", "quiet": "true"}
-    number = {"temperature": "1.5", "context_window": "4096", "observation_characters": "500"}
+    fitting = {
+        "dialect": "tools",
+        "kernel": "fresh",
+        "confine": "off",
+        "approve": "each",
+        "quiet": "true",
+        "toolset": "full",
+    }
+    number = {"toolset": "full", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}
     value = {**fitting, **number, "output_characters": "5000", "key_env": "MINE"}.get(name, "20")
     variable = f"NBAGENT_{name.upper()}"
     assert resolve({}, {variable: value, "MINE": "k"}).origins[name] == f"environment {variable}"
@@ -179,3 +186,15 @@ def test_a_key_is_not_in_the_settings_text() -> None:
 def test_an_embedded_model_has_no_address() -> None:
     resolved = resolve({"model": "local:small"}, {"NBAGENT_BASE_URL": STUB})
     assert (resolved.settings.base_url, resolved.origins["base_url"]) == ("", "default")
+
+
+@pytest.mark.parametrize("given", ["run_shell, tag:web risk:network", ["run_shell", "tag:web,risk:network"]])
+def test_patterns_of_tools_are_separated_by_commas_or_spaces(given: Any) -> None:
+    patterns = ("run_shell", "tag:web", "risk:network")
+    assert resolve({"deny_tools": given}, {}).settings.deny_tools == patterns
+
+
+@pytest.mark.parametrize("pattern", ["risk:high", "tag:", "kind:web"])
+def test_a_pattern_of_no_known_kind_is_refused(pattern: str) -> None:
+    with pytest.raises(SettingsError, match=f"deny_tools.*{pattern}"):
+        resolve({}, {"NBAGENT_DENY_TOOLS": pattern})

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.events import Risk
-from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.tools.definition import terse_schema
 
 
 class FinalAnswerArguments(BaseModel):
@@ -22,6 +23,7 @@ class FinalAnswer:
     """Gives the answer to the user and ends the run."""
 
     name = "final_answer"
+    traits = ToolTraits(risk="read", small=True)
     arguments: type[BaseModel] = FinalAnswerArguments
     spec = ToolSpec(
         name=name,
@@ -30,10 +32,10 @@ class FinalAnswer:
             ' Example: {"answer": "There are 4 rows with no price."} Mistakes: answering before the code has'
             " run; numbers that no output showed; leaving out a part of the task."
         ),
-        schema=FinalAnswerArguments.model_json_schema(),
+        schema=terse_schema(FinalAnswerArguments),
     )
 
-    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+    def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """It changes nothing."""
         return "read", "only answers"
 

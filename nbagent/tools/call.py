@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbagent.events import Event, Risk
-from nbagent.protocols import Approval, ApprovalRequest, Host, Kernel, Tool, ToolContext, ToolResult
+from nbagent.protocols import Approval, ApprovalRequest, Host, Kept, Kernel, Tool, ToolContext, ToolResult
 from nbagent.redaction import Redactor
 from nbagent.reply import Action
 
@@ -32,6 +32,7 @@ class CallContext:
     call_id: str
     kernel: Kernel
     host: Host | None
+    folder: Path
     session_folder: Path
     redactor: Redactor
     nonce: str
@@ -42,6 +43,10 @@ class CallContext:
         """Record and show an event of this call."""
         self.whole.emit(event.model_copy(update={"call_id": self.call_id}))
 
+    def kept(self, kind: type[Kept]) -> Kept:
+        """Give the session's one `kind()`."""
+        return self.whole.kept(kind)
+
     @classmethod
     def of(cls, call_id: str, whole: ToolContext) -> CallContext:
         """Make one for a call."""
@@ -50,6 +55,7 @@ class CallContext:
             call_id,
             whole.kernel,
             whole.host,
+            whole.folder,
             whole.session_folder,
             whole.redactor,
             whole.nonce,

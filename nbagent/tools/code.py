@@ -9,8 +9,9 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nbagent.events import ActionStatus, KernelDied, Output, OutputAdded, Risk, StateLost
-from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec, ToolTraits
 from nbagent.redaction import StreamRedactor
+from nbagent.tools.definition import terse_schema
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
@@ -52,6 +53,7 @@ class RunCode:
     """
 
     name = "run_code"
+    traits = ToolTraits(small=True)
     arguments: type[BaseModel] = RunCodeArguments
     spec = ToolSpec(
         name=name,
@@ -61,7 +63,7 @@ class RunCode:
             " line's value, errors and changed variables. Mistakes: no print and no last expression, so nothing"
             " shows; printing whole tables; long code in one go."
         ),
-        schema=RunCodeArguments.model_json_schema(),
+        schema=terse_schema(RunCodeArguments),
     )
 
     def __init__(self, workspace: Path, sharing: Sharing | None = None):
@@ -69,7 +71,7 @@ class RunCode:
         self._sharing = sharing or Sharing()
         self._grader = Grader(exists=self._exists)
 
-    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+    def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """Grade the code from its syntax tree and shell words."""
         return self._grader.grade(arguments["code"])
 

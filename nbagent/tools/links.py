@@ -16,6 +16,7 @@ from nbagent.events import ActionEdited, ActionStarted, ApprovalAsked, ApprovalG
 from nbagent.protocols import ApprovalRequest, ToolResult
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.call import ASKS, Call, Link
+from nbagent.tools.definition import parameters
 from nbagent.tools.risk import refused
 from nbagent.tools.source import without_fences
 
@@ -52,7 +53,7 @@ async def validate(call: Call) -> ToolResult | None:
     """Check the arguments; name the field at fault."""
     assert call.tool is not None
     model, values = call.tool.arguments, dict(call.values)
-    fields = list(model.model_fields)
+    fields = parameters(model)
     if len(fields) == 1:
         if len(values) == 1 and fields[0] not in values:  # one thing asked for, one thing given
             values = {fields[0]: next(iter(values.values()))}
@@ -60,7 +61,7 @@ async def validate(call: Call) -> ToolResult | None:
         if isinstance(lines, list) and lines and all(isinstance(line, str) for line in lines):
             values[fields[0]] = "\n".join(line.removesuffix("\n") for line in lines)
     try:
-        call.values = model.model_validate(values).model_dump()
+        call.values = model.model_validate(values).model_dump(mode="json", by_alias=True)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         told = "; ".join(
@@ -85,7 +86,7 @@ async def refuse(call: Call) -> ToolResult | None:
 async def grade(call: Call) -> ToolResult | None:
     """Say how dangerous it looks."""
     assert call.tool is not None
-    call.risk, call.why = call.tool.grade(call.values)
+    call.risk, call.why = call.tool.grade(call.values, call.context)
     return None
 
 

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.errors import TransferError
 from nbagent.events import Risk
-from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.tools.definition import terse_schema
 from nbagent.tools.sharing import Sharing
 
 
@@ -25,6 +26,7 @@ class BringVariable:
     """Copies a variable by value: the user's own stays as it is. Offer it only where there is a host."""
 
     name = "bring_variable"
+    traits = ToolTraits(risk="read", small=True)
     arguments: type[BaseModel] = BringVariableArguments
     spec = ToolSpec(
         name=name,
@@ -34,13 +36,13 @@ class BringVariable:
             " change the user's. Mistakes: bringing what you made yourself; giving an expression such as df.head()"
             " and no name."
         ),
-        schema=BringVariableArguments.model_json_schema(),
+        schema=terse_schema(BringVariableArguments),
     )
 
     def __init__(self, sharing: Sharing | None = None):
         self._sharing = sharing or Sharing()
 
-    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+    def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """A copy changes nothing of the user's."""
         return "read", "copies a variable"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from nbagent.events import Event
 from nbagent.kernels.process import ProcessKernel
-from nbagent.protocols import Approval, ApprovalRequest, Host, Kernel
+from nbagent.protocols import Approval, ApprovalRequest, Host, Kept, Kernel
 from nbagent.redaction import Redactor
 
 E = TypeVar("E", bound=Event)
@@ -23,15 +23,21 @@ class Context:
 
     kernel: Kernel
     session_folder: Path
+    folder: Path
     host: Host | None = None
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
     nonce: str = "3fa9c1"
     cell_timeout: float = 30
     observation_characters: int = 4000
     events: list[Event] = field(default_factory=list)
+    things: dict[type[Any], Any] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
+
+    def kept(self, kind: type[Kept]) -> Kept:
+        thing: Kept = self.things.setdefault(kind, kind())
+        return thing
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -62,5 +68,5 @@ async def context(tmp_path: Path, workspace: Path) -> AsyncIterator[Context]:
     kernel = ProcessKernel(folder=workspace, scratch=tmp_path / "scratch")
     session = tmp_path / "session"
     session.mkdir()
-    yield Context(kernel, session)
+    yield Context(kernel, session, workspace)
     await kernel.close()

@@ -18,7 +18,7 @@ from nbagent.events import (
     Observed,
     Risk,
 )
-from nbagent.protocols import Approval, ToolContext, ToolResult, ToolSpec
+from nbagent.protocols import Approval, ToolContext, ToolResult, ToolSpec, ToolTraits
 from nbagent.redaction import Redactor
 from nbagent.reply import Action
 from nbagent.tools.answer import FinalAnswer
@@ -45,11 +45,12 @@ class Repeat:
     name = "repeat"
     arguments: type[BaseModel] = RepeatArguments
     spec = ToolSpec("repeat", "Repeat a text.", RepeatArguments.model_json_schema())
+    traits = ToolTraits(risk="read")
 
     def __init__(self, failure: Exception | None = None):
         self.failure = failure
 
-    def grade(self, arguments: dict[str, Any]) -> tuple[Risk, str]:
+    def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         return "read", "only computes"
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
