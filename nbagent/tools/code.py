@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,7 @@ from nbagent.events import ActionStatus, KernelDied, Output, OutputAdded, Risk, 
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec, ToolTraits
 from nbagent.redaction import StreamRedactor
 from nbagent.tools.definition import terse_schema
+from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
@@ -79,19 +81,32 @@ class RunCode:
         """Run the code, emitting its outputs as they come."""
         code = arguments["code"]
         copied = await self._sharing.bring_needed(code, context)
-        new_files = [path for path in self._grader.written(code) if not self._exists(path)]
-        outputs, executed = await _execute(code, context)
+        watch = await self._watch(code, context)
+        changed = None
+        try:
+            outputs, executed = await _execute(code, context)
+        finally:
+            if (changed := watch.changes()) is not None:
+                context.emit(changed)
+                self._grader.made.update(change.path for change in changed.changes if change.change == "made")
         self._sharing.executed(code, executed)
         _tell_of_loss(executed, context)
         self._grader.ran(code, completed=executed.status == "ok")
-        self._grader.made.update(path for path in new_files if self._exists(path))
+        told = [variables_line(executed.changes, executed.gone), files_line(changed)]
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
             tell(outputs, executed),
             summary=executed.error.partition("\n")[0],
             execution_count=executed.execution_count,
             notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
-            changes=variables_line(executed.changes, executed.gone),
+            changes="\n".join(filter(None, told)),
+        )
+
+    async def _watch(self, code: str, context: ToolContext) -> Watch:
+        """Copy the files that the code may overwrite, and look at the others, before it runs."""
+        paths, anything = self._grader.touches(code)
+        return await asyncio.to_thread(
+            Watch, self._workspace, context.session_folder, paths=paths, anything=anything, words=code
         )
 
     def _exists(self, path: str) -> bool:

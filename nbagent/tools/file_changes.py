@@ -24,6 +24,7 @@ LARGEST_COPY = 50_000_000  #: bytes of one file that a copy is kept of
 MOST_COPIED = 200_000_000  #: bytes copied before one action that may overwrite anything
 MOST_ENTRIES = 3000  #: files and folders that one look at the workspace takes in
 MOST_SECONDS = 0.05  #: for one look
+MOST_TOLD = 8  #: paths of one kind that a line names
 #: Folders that other programs fill; hidden ones are left out too.
 PASSED_OVER = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 COPIES = "files"  #: the folder of the copies, within the session folder
@@ -247,6 +248,17 @@ class Watch:
         with suppress(OSError), (self._workspace / path).open("rb") as opened:
             return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=20)).hexdigest() == digest
         return False
+
+
+def files_line(event: FilesChanged | None) -> str:
+    """Say in one line what happened to files; "" where nothing did."""
+    told = []
+    for kind in ("made", "changed", "deleted"):
+        paths = [change.path for change in event.changes if change.change == kind] if event else []
+        more = f" and {len(paths) - MOST_TOLD} more" if len(paths) > MOST_TOLD else ""
+        if paths:
+            told.append(f"{kind} {', '.join(paths[:MOST_TOLD])}{more}")
+    return f"Files: {'; '.join(told)}" if told else ""
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +29,13 @@ class Finding:
     risk: Risk
     why: str
     refused: bool = False
-    written: str = ""  #: the literal path that it writes to
+    written: str = ""  #: the literal path in the workspace that it writes to and may
+    touched: str = ""  #: the literal path, wherever it lies, that it writes to or deletes
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it may write to or delete files that the code does not name."""
+        return self.risk in ("overwrite", "destructive") and not self.touched
 
 
 @dataclass(slots=True)
@@ -51,12 +58,12 @@ class Files:
             return Finding("read", "discards output")
         name = normal(path)
         if outside(name):
-            return Finding("overwrite", f"writes outside the workspace: {path}")
+            return Finding("overwrite", f"writes outside the workspace: {path}", touched=_whole(name))
         if self.moved:
             return Finding("overwrite", f"writes {path} in another folder")
         if name not in self.made and self.exists(name):
-            return Finding("overwrite", f"overwrites {path}")
-        return Finding("write", f"writes {path}", written=name)
+            return Finding("overwrite", f"overwrites {path}", touched=name)
+        return Finding("write", f"writes {path}", written=name, touched=name)
 
     def make(self, path: str | None) -> Finding:
         """Grade the making of a folder or an empty file: what stands there stays as it is."""
@@ -71,9 +78,10 @@ class Files:
             return Finding("destructive", "deletes at a path that the code works out")
         name = normal(path)
         top = name.partition("/")[0]
+        known = "" if self.moved or _GLOB.search(name) else _whole(name)
         if outside(name) or self.moved or top in ("", ".git") or _GLOB.search(top):
-            return Finding("destructive", f"deletes {path}")
-        return Finding("write" if name in self.made else "overwrite", f"deletes {path}")
+            return Finding("destructive", f"deletes {path}", touched=known)
+        return Finding("write" if name in self.made else "overwrite", f"deletes {path}", touched=known)
 
 
 def normal(path: str) -> str:
@@ -86,6 +94,10 @@ def normal(path: str) -> str:
 def outside(name: str) -> bool:
     """Say whether a path may leave the workspace: absolute, of the home folder, or going up."""
     return name.startswith(("/", "~")) or bool(re.match(r"[A-Za-z]:", name)) or ".." in name.split("/")
+
+
+def _whole(name: str) -> str:
+    return os.path.expanduser(name) if name.startswith("~") else name  # noqa: PTH111 (a text is wanted)
 
 
 def worst(findings: list[Finding]) -> Finding:

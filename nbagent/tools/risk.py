@@ -57,10 +57,10 @@ class Grader:
         finding = worst(_findings(code, self._names.copy(), replace(self._files)))
         return finding.risk, finding.why
 
-    def written(self, code: str) -> set[str]:
-        """Give the literal paths in the workspace that a cell writes to."""
+    def touches(self, code: str) -> tuple[set[str], bool]:
+        """Give the literal paths that a cell writes to or deletes, and whether it may do so to others too."""
         findings = _findings(code, self._names.copy(), replace(self._files))
-        return {finding.written for finding in findings} - {""}
+        return {finding.touched for finding in findings} - {""}, any(finding.anywhere for finding in findings)
 
     def ran(self, code: str, *, completed: bool) -> None:
         """Take in a cell that ran: later ones know its names. Not `completed`: it stopped somewhere."""

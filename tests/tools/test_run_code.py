@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nbagent.events import ActionEdited, ActionFinished, ActionStarted, Observed, OutputAdded
+from nbagent.events import ActionEdited, ActionFinished, ActionStarted, Observed, OutputAdded, SessionStarted
+from nbagent.file_history import restore_files
 from nbagent.protocols import Approval, ToolResult
 from nbagent.redaction import Redactor
 from nbagent.reply import Action
@@ -202,6 +203,33 @@ async def test_a_file_is_overwritten_unasked_only_if_the_session_made_it(
     assert user.asked == []
     assert (await run(gate, context, write.format("users.txt"), user))[0].status == "denied"
     assert (workspace / "users.txt").read_text() == "precious"
+
+
+async def test_files_that_code_changes_are_told_and_can_be_put_back(
+    gate: Gateway, context: Context, workspace: Path
+) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (workspace / name).write_text(f"user's {name}")
+    before = {path.name: path.read_text() for path in workspace.iterdir()}
+    started = SessionStarted(nonce="n", versions={}, folder=str(workspace))
+    codes = [
+        "from pathlib import Path\nPath('a.txt').write_text('new')\nPath('made.txt').write_text('1')",
+        "import os; os.remove('b.txt')",
+        "name = 'c.txt'\n!echo gone > {name}",
+        "Path('made.txt').unlink()",
+        "import time\nopen('late.txt', 'w').write('x')\ntime.sleep(60)",
+    ]
+    context.cell_timeout = 2
+    texts = [(await run(gate, context, code))[1] for code in codes]
+    assert "Files: made made.txt; changed a.txt" in texts[0]
+    assert "Files: deleted b.txt" in texts[1]
+    assert "Files: changed c.txt" in texts[2]
+    assert "Files: deleted made.txt" in texts[3]
+    assert "Files: made late.txt" in texts[4]
+    log = [started, *(event.model_copy(update={"seq": seq}) for seq, event in enumerate(context.events, 1))]
+    restored = restore_files(log, context.session_folder, since=1)
+    assert {path.name: path.read_text() for path in workspace.iterdir()} == before
+    assert restored.words() == "Files put back: a.txt, b.txt, c.txt; removed again: late.txt"
 
 
 async def test_the_machinery_works_after_builtins_are_rebound(gate: Gateway, context: Context) -> None:
