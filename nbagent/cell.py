@@ -13,13 +13,12 @@ from IPython.core.error import UsageError as CellUsageError
 
 from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import result_of
+from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, UsageError
-from nbagent.host import IPythonHost
 from nbagent.magic_commands import COMMANDS, Command
 from nbagent.options import add_to
 from nbagent.session import Session
 from nbagent.settings import Resolved, resolve
-from nbagent.stores.files import FileStore, default_home
 from nbagent.view.choose import choose_view
 
 RESULT_NAME = "_agent"
@@ -49,8 +48,13 @@ class NotebookAgent:
     def __init__(self, shell: Any, config: Callable[[], dict[str, Any]]) -> None:
         self.shell = shell
         self.main = MainThreadQueue()
-        self.session: Session | None = None
+        self.sessions = ShellSessions(shell, self.main)
         self._config = config
+
+    @property
+    def session(self) -> Session | None:
+        """The current session."""
+        return self.sessions.current
 
     def agent(self, line: str, cell: str | None) -> None:
         """Work on a task, or do one of the line commands."""
@@ -68,7 +72,10 @@ class NotebookAgent:
         resolved = self.resolve(_words(line))
         if not task.strip():
             raise UsageError("the task is empty: write below %%agent what you want to know or have done")
-        session = self.session or self._begin(resolved)
+        if resolved.settings.session:
+            session = self.sessions.resume(resolved, print)
+        else:
+            session = self.session or self.sessions.begin(resolved)
         view = choose_view(
             self.shell,
             on_stop=session.stop,
@@ -90,20 +97,6 @@ class NotebookAgent:
         """Settings from the words of a line, over those of the environment."""
         given = vars(_cell_parser().parse_args(words))
         return resolve(given, os.environ, self._config())
-
-    def _begin(self, resolved: Resolved) -> Session:
-        store = FileStore(default_home(os.environ))
-        host = IPythonHost(self.shell, self.main.submit)
-        self.session = session = Session(resolved, store=store, host=host, environment=os.environ)
-        agent_thread().at_exit(session, session.close)
-        return session
-
-    def end_session(self) -> None:
-        """Close the session, its kernel with it; the next `%%agent` begins another."""
-        session, self.session = self.session, None
-        if session is not None:
-            agent_thread().at_exit(session, None)
-            self.wait(session.close())
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the agent thread and wait, doing the host's part meanwhile."""

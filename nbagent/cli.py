@@ -65,18 +65,25 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("task")
+@click.argument("task", required=False)
 @click.option("--data", multiple=True, type=click.Path(), help="A data file of the task; may be given again.")
 @click.option("--export", "export_to", type=click.Path(), help="Write the session there, whatever the ending.")
 @click.option("--force", is_flag=True, help="Let --export overwrite a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line instead of the trace.")
 @settings_options
 def run(
-    task: str, data: tuple[str, ...], export_to: str | None, force: bool, as_json: bool, **settings: Any
+    task: str | None, data: tuple[str, ...], export_to: str | None, force: bool, as_json: bool, **settings: Any
 ) -> None:
-    """Work on TASK in the current folder and print the answer."""
+    """Work on TASK in the current folder and print the answer.
+
+    With --session, go on with that session, where it worked; TASK is then "continue" if it is left out.
+    """
     from nbagent.cli_run import run_task
 
+    if task is None:
+        if not settings.get("session"):
+            raise click.UsageError("Missing argument 'TASK'.")
+        task = "continue"
     finished = run_task(task, data, given(settings), export_to=export_to, force=force, as_json=as_json)
     sys.exit(EXIT_CODES.get(finished.reason, ENDED_BY_GUARD))
 

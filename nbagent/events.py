@@ -38,6 +38,25 @@ class SessionStarted(Event):
     folder: str  #: where the kernel works
 
 
+class SessionResumed(Event):
+    """Another host process goes on with the session; its kernel, if any, is a new one."""
+
+    type: Literal["SessionResumed"] = "SessionResumed"
+    nonce: str
+    versions: dict[str, str]
+    folder: str
+
+
+class KernelRestored(Event):
+    """Cells of a resumed session ran again in its new kernel. The lists hold one line each, for people."""
+
+    type: Literal["KernelRestored"] = "KernelRestored"
+    ran: int  #: cells that ran again
+    left_out: list[str] = Field(default_factory=list)  #: cells that did not, and why
+    differs: list[str] = Field(default_factory=list)  #: what came out otherwise than the first time
+    missing: list[str] = Field(default_factory=list)  #: names of variables that are not there now
+
+
 class RunStarted(Event):
     """The user gave a task. `message` is the exact text that the model is sent for it."""
 
@@ -211,6 +230,7 @@ class KernelStarted(Event):
     kind: str
     python: str
     confinement: str  #: what holds the kernel's code, or why nothing does
+    resumed: bool = False  #: the first one of a resumed session: what it holds, `KernelRestored` says
 
 
 class KernelDied(Event):
@@ -282,6 +302,8 @@ class UnknownEvent(Event):
 
 AnyEvent = (
     SessionStarted
+    | SessionResumed
+    | KernelRestored
     | RunStarted
     | DialectChosen
     | StepStarted

@@ -28,9 +28,9 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
         self._agent.agent(line, cell)
 
     def end(self) -> None:
-        """End the session, if there is one."""
+        """End the sessions, if there are any."""
         if self._agent is not None:
-            self._agent.end_session()
+            self._agent.sessions.end_all()
 
 
 def load(shell: Any) -> None:

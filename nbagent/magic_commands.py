@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
 from nbagent.listing import pull_weights, sessions_table, weights_table
@@ -21,10 +22,11 @@ from nbagent.stores.files import FileStore, default_home
 class NotebookAgent(Protocol):
     """What the commands need of the notebook's agent."""
 
-    session: Session | None
+    sessions: ShellSessions
 
-    def end_session(self) -> None:
-        """Close the session."""
+    @property
+    def session(self) -> Session | None:
+        """The current session."""
         ...
 
     def wait(self, coroutine: Any) -> Any:
@@ -102,12 +104,11 @@ def _bring(magics: NotebookAgent, words: list[str]) -> None:
 
 def _reset(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
-    if magics.session is None:
+    ended = magics.sessions.end()
+    if ended:
+        _say(f"Session {ended} is over, its kernel with it. The next %%agent cell begins a new one.")
+    else:
         _say("There is no session to end.")
-        return
-    ended = magics.session.id
-    magics.end_session()
-    _say(f"Session {ended} is over, its kernel with it. The next %%agent cell begins a new one.")
 
 
 def _model(magics: NotebookAgent, words: list[str]) -> None:
@@ -123,6 +124,13 @@ def _model(magics: NotebookAgent, words: list[str]) -> None:
 def _sessions(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     _say(sessions_table(FileStore(default_home(os.environ)).summaries()))
+
+
+def _resume(magics: NotebookAgent, words: list[str]) -> None:
+    if not words or words[0].startswith("-"):
+        raise UsageError("write `%agent resume ID [--rerun ask|all|safe|none]`; `%agent sessions` lists the ids")
+    session = magics.sessions.resume(magics.resolve(["--session", *words]), _say)
+    _say(f"The next %%agent cell goes on in session {session.id}.")
 
 
 def _config(magics: NotebookAgent, words: list[str]) -> None:
@@ -169,6 +177,7 @@ COMMANDS: dict[str, Command] = {
     "reset": Command("reset", "end the session and its kernel", _reset),
     "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
     "sessions": Command("sessions", "list the sessions, newest first", _sessions),
+    "resume": Command("resume ID", "go on with a session, its variables made again [--rerun all|none]", _resume),
     "config": Command("config", "every setting with its value and where it came from", _config),
     "help": Command("help", "this text", _help),
 }

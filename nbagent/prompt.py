@@ -48,6 +48,7 @@ class HostContext:
     cells: Sequence[str] = ()
     last_error: str = ""
     files: Sequence[str] = field(default_factory=tuple)  #: one description a data file
+    news: str = ""  #: what is otherwise in the kernel than the model knows
 
 
 def run_message(
@@ -59,7 +60,7 @@ def run_message(
     once more, last, to compute.
     """
     reminder = f"\n\n{_text('reminder')}" if dialect != "tools" else ""
-    blocks = []
+    blocks = [context.news] if context.news else []
     if context.variables:
         how = "; bring_variable copies one into your kernel" if can_bring else ""
         listed = [_line(variable) for variable in context.variables[:MOST_VARIABLES]]

@@ -11,19 +11,21 @@ import os
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nbagent.context import Conversation
-from nbagent.data_files import describe, named_files
-from nbagent.errors import SettingsError, TransferError, UsageError
+from nbagent.errors import NbAgentError, SettingsError, TransferError, UsageError
 from nbagent.events import (
     Adopted,
     DialectChosen,
     Event,
+    KernelRestored,
     KernelStarted,
     RunFinished,
     RunStarted,
+    SessionResumed,
     SessionStarted,
     StepFinished,
     StepStarted,
@@ -32,17 +34,19 @@ from nbagent.guards import Guards
 from nbagent.loop import Loop
 from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
-from nbagent.prompt import HostContext, closing_line, run_message, system_prompt
+from nbagent.prompt import closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
 from nbagent.redaction import Redactor
+from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
 from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.built_in import built_in
+from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.permission import Permission
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.workplace import RunContext, make_kernel, with_key, working_folder
+from nbagent.workplace import RunContext, make_kernel, surroundings, with_key, working_folder
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
@@ -62,14 +66,21 @@ class Session:
         host: Host | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.resolved = resolved
-        self.events: list[Event] = []
-        self.folder = working_folder(resolved.settings)
+        past = resolved.settings.session
+        self.log: SessionLog = store.open(past) if past else store.create()
+        try:
+            self.events: list[Event] = store.read(self.log.id) if past else []
+            self._past = past_of(self.events)
+            self.resolved = resolved = in_its_folder(resolved, self._past)
+            self.folder = working_folder(resolved.settings)
+        except NbAgentError:
+            self.log.close()
+            raise
         self._host = host
         self.redactor = Redactor.from_environment(with_key(environment, resolved.settings))
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
-        self._run = 0
+        self._run = self._past.runs
         self._step = 0
         self._choice: Choice | None = None
         self._chosen_by: tuple[object, ...] = ()
@@ -79,13 +90,19 @@ class Session:
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._said: set[str] = set()
-        self._nonce = secrets.token_hex(3)
+        self._nonce = self._past.nonce or secrets.token_hex(3)
         self._sharing = Sharing()
         self._kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
-        self.tools = Registry(built_in(self.folder, self._sharing))
-        self.log: SessionLog = store.create()
+        tools = built_in(self.folder, self._sharing)
+        self.tools = Registry(tools)
         self.kernel: Kernel = make_kernel(resolved.settings, self.folder, self.log.folder)
-        self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
+        self.kernel.generation = self._past.generation
+        self._kernel_told = False  # whether the log knows of this process's kernel
+        self._resumption = Resumption()
+        if past:
+            self._resume(next(tool for tool in tools if isinstance(tool, RunCode)))
+        else:
+            self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
 
     @property
     def id(self) -> str:
@@ -116,12 +133,25 @@ class Session:
             self._preparing = asyncio.current_task()
             self._views.append(view)
             try:
+                await self._restore(settings, view.ask)
                 return await self._work(task, settings, await self._choose(settings), data)
             finally:
                 self._preparing = None
                 self._views.remove(view)
                 self._step = 0
                 await self.log.sync()
+
+    async def restore(self, ask: Ask) -> KernelRestored | None:
+        """Run again the cells that made a resumed session's variables; None where there is nothing to bring back.
+
+        The next run does it where this was not called before.
+
+        Raises:
+            KernelNotStarted: no kernel came up; it can be called again.
+            asyncio.CancelledError: stopped; what was done is kept and told.
+        """
+        async with self._busy:
+            return await self._restore(self.resolved.settings, ask)
 
     def stop(self) -> None:
         """Stop the run under way, if any. Safe to call from any thread, any number of times."""
@@ -163,6 +193,27 @@ class Session:
                 await self._choice.model.close()
             self.log.close()
 
+    # -- resume ------------------------------------------------------------------------------------------
+
+    def _resume(self, run_code: RunCode) -> None:
+        """Take up what the log holds: the conversation, the run that was cut off, what made the variables."""
+        for event in self.events:
+            self._conversation.add(event)
+        self._emit(SessionResumed(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
+        for event in endings_of(self.events):
+            self._run, self._step = event.run, event.step
+            self._emit(event)
+        self._step = 0
+        context = self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
+        context.emit = _unheard
+        self._resumption.plan = Restoration.of(self.events, run_code, self._sharing, context)
+
+    async def _restore(self, settings: Settings, ask: Ask) -> KernelRestored | None:
+        async def start() -> None:
+            await asyncio.shield(self._kernel_starting(settings))
+
+        return await self._resumption.restore(settings.rerun, ask, start, self._emit)
+
     # -- one run ------------------------------------------------------------------------------------
 
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
@@ -170,7 +221,8 @@ class Session:
         self._sharing.run_begins()
         closing = closing_line(choice.dialect, self.redactor.text(task))
         gateway = Gateway(self._offered(settings, choice), approve=settings.approve, closing=closing)
-        context = await self._host_context(task, settings, data)
+        context = await surroundings(task, data, self.folder, self._host, settings.cells)
+        context = replace(context, news=self._resumption.take_news())
         self._emit(
             RunStarted(
                 task=task,
@@ -224,15 +276,16 @@ class Session:
 
     async def _start_kernel(self, settings: Settings) -> None:
         before = self.kernel.generation
-        fresh = not any(isinstance(event, KernelStarted) for event in self.events)
         await self.kernel.start()
-        if fresh or self.kernel.generation != before:
+        if not self._kernel_told or self.kernel.generation != before:
+            resumed, self._kernel_told = bool(self._past.runs) and not self._kernel_told, True
             self._emit(
                 KernelStarted(
                     generation=self.kernel.generation,
                     kind=settings.kernel,
                     python=settings.python or platform.python_version(),
                     confinement=self.kernel.confinement,
+                    resumed=resumed,
                 )
             )
 
@@ -265,17 +318,6 @@ class Session:
         permission = Permission(settings.allow_tools, settings.deny_tools)
         with_host = self._host is not None
         return self.tools.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
-
-    async def _host_context(self, task: str, settings: Settings, data: Sequence[Path]) -> HostContext:
-        paths = list(data) or named_files(task, self.folder)
-        files = await asyncio.to_thread(describe, paths, self.folder)
-        host = self._host
-        if host is None:
-            return HostContext(files=files)
-        variables, cells, error = await host.call(
-            lambda: (host.variables(), host.recent_cells(settings.cells), host.last_error())
-        )
-        return HostContext(variables, cells, error, files)
 
     def _choose_dialect(self, choice: Choice, gateway: Gateway) -> None:
         """Record the fixed part of the run's requests: everything in them but the messages."""
@@ -331,6 +373,10 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
+
+
+def _unheard(event: Event) -> None:
+    """What a cell gives when it runs again was told the first time."""
 
 
 def _masked(event: Event, redactor: Redactor) -> Event:

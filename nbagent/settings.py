@@ -84,6 +84,13 @@ class Settings(BaseModel):
         (), description="Tools that it may not use: names, tag:TAG or risk:GRADE (and worse)."
     )
 
+    session: str = Field("", description="Session to go on with: its id, or the beginning of it.")
+    rerun: Literal["ask", "all", "safe", "none"] = Field(
+        "ask",
+        description="Which cells of a resumed session run again: ask (where they have effects or take long), all, "
+        "safe (those without), none.",
+    )
+
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
     max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")
     cell_timeout: float = Field(600, gt=0, description="Seconds after which one action's code is interrupted.")

@@ -41,6 +41,7 @@ class Step:
     arguments: str
     code: str = ""
     started: bool = False
+    risk: str = ""
     status: str = ""
     seconds: float = 0.0
     summary: str = ""
@@ -109,7 +110,7 @@ class _Reader:
                 self._lose(Lost(event.run, event.step, names=event.names))
             case KernelStarted():
                 self._kernels += 1
-                if self._kernels > 1:
+                if self._kernels > 1 and not event.resumed:
                     self._lose(Lost(event.run, event.step))
             case _:
                 return
@@ -146,7 +147,7 @@ class _Reader:
                 step.code = event.code
             case ActionStarted():
                 self._place(step)
-                step.started, step.code = True, event.code
+                step.started, step.code, step.risk = True, event.code, event.risk
                 step.state_lost_before, self._lost = self._lost, False
             case OutputAdded():
                 step.outputs.append(event.output)

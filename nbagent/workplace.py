@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbagent.data_files import describe, named_files
 from nbagent.errors import SettingsError
 from nbagent.events import Event
 from nbagent.kernels.process import ProcessKernel
+from nbagent.prompt import HostContext
 from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, Settings
@@ -38,6 +41,20 @@ class RunContext:
             self.things[kind] = kind()
         thing: Kept = self.things[kind]
         return thing
+
+
+async def surroundings(
+    task: str, data: Sequence[Path], folder: Path, host: Host | None, cells: int
+) -> HostContext:
+    """Look at what a task starts from: its files, and the user's variables, last `cells` cells and last error."""
+    paths = list(data) or named_files(task, folder)
+    files = await asyncio.to_thread(describe, paths, folder)
+    if host is None:
+        return HostContext(files=files)
+    variables, recent, error = await host.call(
+        lambda: (host.variables(), host.recent_cells(cells), host.last_error())
+    )
+    return HostContext(variables, recent, error, files)
 
 
 def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kernel:

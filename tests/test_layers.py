@@ -22,6 +22,7 @@ LAYERS = {
         "notebook",
         "magic",
         "cell",
+        "cell_sessions",
         "magic_commands",
         "options",
         "listing",

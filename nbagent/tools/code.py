@@ -109,6 +109,17 @@ class RunCode:
             Watch, self._workspace, context.session_folder, paths=paths, anything=anything, words=code
         )
 
+    async def run_again(self, code: str, context: ToolContext) -> tuple[list[Output], Executed]:
+        """Run code that ran in an earlier kernel of the session; nothing is brought for it or told of it."""
+        outputs, executed = await _execute(code, context)
+        self._sharing.executed(code, executed)
+        self._grader.ran(code, completed=executed.status == "ok")
+        return outputs, executed
+
+    def made_before(self, code: str) -> None:
+        """Take the files that this code wrote, in an earlier process, for files that the session made."""
+        self._grader.made.update(path for path in self._grader.written(code) if self._exists(path))
+
     def _exists(self, path: str) -> bool:
         return (self._workspace / path).exists()
 

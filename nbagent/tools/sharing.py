@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nbagent.errors import TransferError
 from nbagent.events import Shared
-from nbagent.protocols import Executed, Host, ToolContext
+from nbagent.protocols import Executed, Host, Kernel, ToolContext
 from nbagent.tools.cell_names import names_of
 
 
@@ -78,6 +78,12 @@ class Sharing:
         self._brought[name] = digest
         self._own.discard(name)
         context.emit(Shared(name=name, summary=summary, file=str(file)))
+
+    async def bring_again(self, name: str, file: Path, kernel: Kernel) -> None:
+        """Give a new kernel what was copied into an earlier one. Raises `TransferError`."""
+        await kernel.bring(name, file)
+        self._brought[name] = await asyncio.to_thread(_digest, file)
+        self._own.discard(name)
 
     def executed(self, code: str, executed: Executed) -> None:
         """Take note of what an execution bound or lost."""

@@ -21,6 +21,7 @@ from nbagent.events import (
     ApprovalGiven,
     Event,
     KernelDied,
+    KernelRestored,
     KernelStarted,
     Nudged,
     Output,
@@ -250,6 +251,8 @@ def note_of(event: Event) -> str:
         return f"{event.why.rstrip('.')}. Trying again in {event.wait:.3g} s (attempt {event.attempt})."
     if isinstance(event, KernelStarted):
         return f"A new kernel was started ({event.kind})." if event.generation > 0 else ""
+    if isinstance(event, KernelRestored):
+        return restored_in_words(event)
     if isinstance(event, KernelDied):
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):
@@ -259,6 +262,16 @@ def note_of(event: Event) -> str:
     if isinstance(event, Adopted):
         return f"Copied into your kernel: {event.name} {event.summary}".rstrip()
     return ""
+
+
+def restored_in_words(restored: KernelRestored) -> str:
+    """Say what came back of a resumed session's kernel, and what did not."""
+    parts = [f"Cells that ran again: {restored.ran}"]
+    parts += [f"not run again: {line}" for line in restored.left_out]
+    parts += [f"otherwise than before: {line}" for line in restored.differs]
+    if restored.missing:
+        parts.append(f"gone: {', '.join(restored.missing)}")
+    return f"{'; '.join(parts)}."
 
 
 def code_of(tool: str, arguments: str) -> str:
