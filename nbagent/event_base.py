@@ -43,14 +43,20 @@ Output = dict[str, Any]
 
 
 class Usage(BaseModel):
-    """Tokens of one or more model requests. `estimated` is true where the server reported none."""
+    """Tokens of one or more model requests, and what they cost.
+
+    `cached_tokens` are part of `prompt_tokens`, `reasoning_tokens` of `completion_tokens`. `estimated` is true
+    where the server did not report all of them. `cost` is in US dollars; None where a price is not known.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
     estimated: bool = False
+    cost: float | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -58,11 +64,16 @@ class Usage(BaseModel):
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
+        """Add up. A sum of which any part has no known cost has none; no tokens cost nothing."""
+        parts = [part.cost for part in (self, other) if part.total_tokens or part.cost is not None]
+        known = [cost for cost in parts if cost is not None]
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             estimated=self.estimated or other.estimated,
+            cost=sum(known) if known and len(known) == len(parts) else None,
         )
 
 

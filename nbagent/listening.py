@@ -18,6 +18,7 @@ from nbagent.events import (
     ThoughtDelta,
     Usage,
 )
+from nbagent.models.assembler import CHARACTERS_PER_TOKEN
 from nbagent.reply import (
     Action,
     ActionPart,
@@ -75,10 +76,15 @@ class Listener:
             raise ModelError("The server's content filter cut the reply; put the task in other words.")
         return reply
 
-    def keep_partial(self) -> None:
-        """Record what was said of a reply that is not going to be whole."""
-        if self.reply.thought.strip():
-            self.emit(Thought(text=whole_characters(self.reply.thought), raw=self.reply.raw))
+    def keep_partial(self) -> Usage | None:
+        """Record what was said of a reply that is not going to be whole; give an estimate of its tokens."""
+        reply = self.reply
+        if reply.thought.strip():
+            self.emit(Thought(text=whole_characters(reply.thought), raw=reply.raw))
+        if reply.first_token is None:
+            return None
+        characters = len(reply.thought) + len(reply.reasoning)
+        return Usage(completion_tokens=characters // CHARACTERS_PER_TOKEN + 1, estimated=True)
 
     def _take(self, part: ReplyPart) -> None:
         reply = self.reply

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from nbagent.context import Conversation
 from nbagent.errors import KernelError, NbAgentError
-from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted, Usage
+from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
 from nbagent.guards import End, Guards, Nudge
 from nbagent.listening import Listener, Reply
+from nbagent.meter import Meter
 from nbagent.models.assembler import CUT
 from nbagent.protocols import Approval, ApprovalRequest, Dialect, Model, ToolContext
 from nbagent.reply import Action
@@ -31,6 +32,7 @@ class Loop:
     gateway: Gateway
     conversation: Conversation
     guards: Guards
+    meter: Meter
     emit: Callable[[Event], None]
     ask: Callable[[ApprovalRequest], Awaitable[Approval]]
     tool_context: ToolContext
@@ -38,7 +40,6 @@ class Loop:
     context_window: int
 
     step: int = 0
-    usage: Usage = field(default_factory=Usage)
     _answer: str = ""
     _started: float = 0.0
     _denied: End | None = None
@@ -61,7 +62,8 @@ class Loop:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             end = End("interrupted", "Stopped by the user. What was done so far is kept.")
-            self._listener.keep_partial()
+            if (partial := self._listener.keep_partial()) is not None:
+                self.meter.add(partial, self.conversation.estimated_tokens)
         except KernelError as error:
             end = End("kernel_lost", str(error))
         except NbAgentError as error:
@@ -72,7 +74,7 @@ class Loop:
         self._finish(end.reason, end.message)
 
     async def _steps(self) -> End:
-        while (limit := self.guards.before_step(self.step + 1, self._seconds())) is None:
+        while (limit := await self._limit()) is None:
             if self.conversation.estimated_tokens > self.context_window:
                 return End("max_tokens", "The conversation no longer fits the model's window: %agent reset.")
             self.step += 1
@@ -80,10 +82,9 @@ class Loop:
             self.emit(StepStarted())
             reply = await self._think()
             end = await self._act(reply)
-            self.usage += reply.usage
             self.emit(
                 StepFinished(
-                    usage=reply.usage,
+                    usage=self.meter.add(reply.usage, self.conversation.estimated_tokens),
                     seconds=time.monotonic() - began,
                     first_token_seconds=None if reply.first_token is None else reply.first_token - began,
                 )
@@ -91,6 +92,12 @@ class Loop:
             if end is not None:
                 return end
         return limit
+
+    async def _limit(self) -> End | None:
+        """Say why another step may not be taken."""
+        if (end := self.guards.before_step(self.step + 1, self._seconds())) is not None:
+            return end
+        return await self.meter.before_request(self.conversation.estimated_tokens)
 
     async def _think(self) -> Reply:
         """Send the request and take the reply in, showing it as it comes."""
@@ -165,7 +172,7 @@ class Loop:
                 reason=reason,
                 answer=self._answer if reason == "answered" else "",
                 message=message,
-                usage=self.usage,
+                usage=self.meter.spent,
                 steps=self.step,
                 seconds=self._seconds(),
             )

@@ -12,6 +12,7 @@ from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
 from nbagent.listing import pull_weights, sessions_table, weights_table
+from nbagent.models.pricing import checked, dollars
 from nbagent.notebook.export import export_notebook
 from nbagent.options import options
 from nbagent.session import Session
@@ -65,7 +66,13 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
     model = f"{started[-1].model} at {started[-1].host}" if started else "not chosen yet"
     _say(f"session {session.id}: {len(runs)} runs, {sum(run.steps for run in runs)} steps")
     _say(f"model   {model}")
-    _say(f"tokens  {usage.prompt_tokens} in ({usage.cached_tokens} cached), {usage.completion_tokens} out")
+    about = "about " if usage.estimated else ""
+    _say(
+        f"tokens  {about}{usage.prompt_tokens:,} in ({usage.cached_tokens:,} cached), "
+        f"{usage.completion_tokens:,} out ({usage.reasoning_tokens:,} reasoning)"
+    )
+    if usage.cost is not None:
+        _say(f"cost    {about}{dollars(usage.cost)} (prices of {checked()})")
     _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
     _say(f"folder  {session.folder}")
     if runs:

@@ -32,6 +32,7 @@ from nbagent.events import (
 )
 from nbagent.guards import Guards
 from nbagent.loop import Loop
+from nbagent.meter import Meter
 from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
 from nbagent.prompt import closing_line, run_message, system_prompt
@@ -51,7 +52,7 @@ from nbagent.workplace import RunContext, make_kernel, surroundings, with_key, w
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
     *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
-    *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters"),
+    *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters", "price"),
 }
 
 
@@ -245,6 +246,7 @@ class Session:
             gateway=gateway,
             conversation=self._conversation,
             guards=Guards(settings.max_steps, settings.max_seconds),
+            meter=Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost),
             emit=self._emit,
             ask=self._views[-1].ask,
             tool_context=self._run_context(settings, choice.observation_characters),
@@ -345,7 +347,7 @@ class Session:
 
     async def _choose(self, settings: Settings) -> Choice:
         """Choose the model, or keep the one at hand when nothing that decides it has changed."""
-        key = tuple(settings.model_dump(include=MODEL_SETTINGS).values())
+        key = (*settings.model_dump(include=MODEL_SETTINGS).values(), settings.max_cost is None)
         if self._choice is None or key != self._chosen_by:
             before, self._choice = self._choice, await choose_model(settings)
             self._chosen_by = key

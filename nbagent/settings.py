@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from nbagent.errors import SettingsError
 from nbagent.events import Risk
@@ -36,6 +36,17 @@ def _tool_patterns(given: Any) -> Any:
 
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_tool_patterns)]
+
+
+def _price(text: str) -> str:
+    parts = text.split(",") if text.strip() else []
+    try:
+        good = len(parts) in (0, 2, 3) and all(float(part) >= 0 for part in parts)
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("Write it as INPUT,OUTPUT or INPUT,CACHED,OUTPUT, in dollars for a million tokens")
+    return text.replace(" ", "")
 
 
 class Settings(BaseModel):
@@ -93,6 +104,19 @@ class Settings(BaseModel):
 
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
     max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")
+    max_tokens: int | None = Field(
+        None, ge=1, description="Tokens, in and out, after which a run ends unanswered; empty for no limit."
+    )
+    max_cost: float | None = Field(
+        None,
+        gt=0,
+        description="US dollars that a run may cost before it asks whether to go on; empty for no limit.",
+    )
+    price: Annotated[str, AfterValidator(_price)] = Field(
+        "",
+        description="Dollars for a million tokens as INPUT,OUTPUT or INPUT,CACHED,OUTPUT, "
+        "where the bundled table has no price for the model.",
+    )
     cell_timeout: float = Field(600, gt=0, description="Seconds after which one action's code is interrupted.")
     startup_timeout: float = Field(60, gt=0, description="Seconds that a kernel may take to start.")
     first_token_timeout: float = Field(
@@ -161,7 +185,8 @@ def resolve(
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        reason = first["msg"][0].lower() + first["msg"][1:]
+        said = str(first.get("ctx", {}).get("error") or first["msg"])  # a validator's own words, or pydantic's
+        reason = said[0].lower() + said[1:]
         given_by = origins.get(name, "option")
         raise SettingsError(f"{name}={first['input']!r} ({given_by}) does not fit: {reason}") from None
 

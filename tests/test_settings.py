@@ -56,7 +56,7 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "quiet": "true",
         "toolset": "full",
     }
-    number = {"toolset": "full", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}
+    number = {"price": "1,2", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}
     value = {**fitting, **number, "output_characters": "5000", "key_env": "MINE"}.get(name, "20")
     variable = f"NBAGENT_{name.upper()}"
     assert resolve({}, {variable: value, "MINE": "k"}).origins[name] == f"environment {variable}"
@@ -198,3 +198,9 @@ def test_patterns_of_tools_are_separated_by_commas_or_spaces(given: Any) -> None
 def test_a_pattern_of_no_known_kind_is_refused(pattern: str) -> None:
     with pytest.raises(SettingsError, match=f"deny_tools.*{pattern}"):
         resolve({}, {"NBAGENT_DENY_TOOLS": pattern})
+
+
+@pytest.mark.parametrize("price", ["20", "a,b", "1,2,3,4", "-1,2"])
+def test_a_price_that_is_none_says_how_to_write_it(price: str) -> None:
+    with pytest.raises(SettingsError, match="does not fit: write it as INPUT,OUTPUT"):
+        resolve({"price": price}, {})

@@ -228,10 +228,13 @@ class Assembler:
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         cached = cached or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
+        details = usage.get("completion_tokens_details")
+        reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else usage.get("reasoning_tokens")
         counted = Usage(
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_count(usage.get("completion_tokens")),
             cached_tokens=_count(cached),
+            reasoning_tokens=_count(reasoning),
         )
         if counted.total_tokens:
             self._usage = counted

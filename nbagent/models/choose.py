@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nbagent.errors import ModelError, NoModelError
+from nbagent.errors import ModelError, NoModelError, SettingsError
 from nbagent.events import DialectName
 from nbagent.models import weights
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
+from nbagent.models.pricing import FREE, Price, price_of
 from nbagent.protocols import Model
 from nbagent.settings import Settings
 
@@ -40,6 +41,7 @@ class Choice:
     parameters: dict[str, float | int]
     context_window: int
     observation_characters: int
+    price: Price | None  #: None where it is not known
     note: str = ""
 
 
@@ -48,6 +50,7 @@ async def choose_model(settings: Settings) -> Choice:
 
     Raises:
         NoModelError: nothing to talk to, no weights, or no model named; the message lists the choices.
+        SettingsError: there is a limit of money and no price to keep it by.
         ModelError: the embedded model's server did not start.
     """
     if settings.model.startswith(LOCAL_PREFIX):
@@ -84,11 +87,18 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
         },
         context_window=min(settings.context_window, EMBEDDED_WINDOW - EMBEDDED_REPLY_TOKENS),
         observation_characters=min(settings.observation_characters, EMBEDDED_OBSERVATION_CHARACTERS),
+        price=FREE,
         note=note,
     )
 
 
 async def _server(settings: Settings) -> Choice:
+    price = _given_price(settings.price) or price_of(settings.model, settings.base_url)
+    if settings.max_cost is not None and price is None and settings.model:
+        raise SettingsError(
+            f"max_cost cannot be kept: no price is known for {settings.model} there; give it with "
+            "--price INPUT,OUTPUT (dollars for a million tokens), or limit --max-tokens"
+        )
     model = OpenAIChat(
         settings.model,
         settings.base_url,
@@ -112,7 +122,15 @@ async def _server(settings: Settings) -> Choice:
         parameters=parameters,
         context_window=settings.context_window,
         observation_characters=settings.observation_characters,
+        price=price,
     )
+
+
+def _given_price(text: str) -> Price | None:
+    if not text:
+        return None
+    figures = [float(part) for part in text.split(",")]
+    return Price(figures[0], figures[-2] if len(figures) == 3 else figures[0], figures[-1])
 
 
 async def _which_models(model: OpenAIChat) -> str:

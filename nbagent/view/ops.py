@@ -29,7 +29,7 @@ from nbagent.events import (
     ThoughtDelta,
 )
 from nbagent.view.outputs import Block, block
-from nbagent.view.trace import Trace, call_text, code_of, note_of
+from nbagent.view.trace import Trace, call_text, code_of, cost_of, note_of
 
 Op = dict[str, Any]
 
@@ -97,7 +97,9 @@ def _ops(event: Event, before: Trace) -> list[Op]:
         return [{"t": "step", "n": event.step}]
     if isinstance(event, StepFinished):
         number = before.step(event).number
-        return [{"t": "stepped", "n": number, "tokens": event.usage.total_tokens, "seconds": event.seconds}]
+        cost = cost_of(before.usage + event.usage)
+        tokens = event.usage.total_tokens
+        return [{"t": "stepped", "n": number, "tokens": tokens, "seconds": event.seconds, "cost": cost}]
     return _speech(event, before) or _action(event, before)
 
 
@@ -157,4 +159,5 @@ def _end(event: RunFinished, before: Trace) -> Op:
         "answer": event.answer,
         "tokens": event.usage.total_tokens or before.usage.total_tokens,
         "seconds": event.seconds,
+        "cost": cost_of(event.usage),
     }

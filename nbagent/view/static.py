@@ -13,7 +13,7 @@ from nbagent.view import markdown
 from nbagent.view.highlight import spans
 from nbagent.view.markdown import text as _text
 from nbagent.view.outputs import Block, block, plain, visible
-from nbagent.view.trace import Trace, TraceAction, TraceStep
+from nbagent.view.trace import Trace, TraceAction, TraceStep, spent
 
 _LINE = "1px solid rgba(128, 128, 128, 0.35)"
 _BOX = "margin: 6px 0; padding: 8px 12px; border-radius: 6px; overflow-x: auto; white-space: pre-wrap;"
@@ -97,9 +97,7 @@ def _head(trace: Trace) -> str:
 
 def _facts(trace: Trace) -> str:
     steps = len(trace.steps)
-    facts = [f"{steps} step{'' if steps == 1 else 's'}", seconds(trace.seconds)]
-    if trace.usage.total_tokens:
-        facts.append(f"{'about ' if trace.usage.estimated else ''}{trace.usage.total_tokens:,} tokens")
+    facts = [f"{steps} step{'' if steps == 1 else 's'}", seconds(trace.seconds), *spent(trace.usage)]
     return " · ".join([*facts, *filter(None, [trace.model])])
 
 

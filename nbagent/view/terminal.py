@@ -36,7 +36,7 @@ from nbagent.view.question import ask_by_line
 from nbagent.view.region import Region
 from nbagent.view.screen import Folded, Screen, folded
 from nbagent.view.static import seconds
-from nbagent.view.trace import Trace, TraceAction, note_of
+from nbagent.view.trace import Trace, TraceAction, note_of, spent
 
 REGION_LINES = 8
 ERROR_LINES = 8  #: the last ones of a traceback
@@ -266,10 +266,7 @@ class TerminalView:
 
     def _facts(self, event: RunFinished) -> str:
         steps = event.steps or len(self._trace.steps)
-        usage = event.usage
-        facts = [f"{steps} step{'' if steps == 1 else 's'}", seconds(event.seconds)]
-        if usage.total_tokens:
-            facts.append(f"{'about ' if usage.estimated else ''}{usage.total_tokens:,} tokens")
+        facts = [f"{steps} step{'' if steps == 1 else 's'}", seconds(event.seconds), *spent(event.usage)]
         return " · ".join([*facts, *filter(None, [event.session and f"session {event.session}"])])
 
     def _lines(self, lines: list[str], style: str = "") -> None:

@@ -40,6 +40,7 @@ from nbagent.events import (
     ThoughtDelta,
     Usage,
 )
+from nbagent.models.pricing import dollars
 
 #: How a run ended, in the words that stand on screen.
 ENDINGS: dict[Reason, str] = {
@@ -272,6 +273,18 @@ def restored_in_words(restored: KernelRestored) -> str:
     if restored.missing:
         parts.append(f"gone: {', '.join(restored.missing)}")
     return f"{'; '.join(parts)}."
+
+
+def spent(usage: Usage) -> list[str]:
+    """Say what a run or step used, a fact an item: tokens, and money where the price is known."""
+    if not usage.total_tokens:
+        return []
+    return [f"{'about ' if usage.estimated else ''}{usage.total_tokens:,} tokens", *filter(None, [cost_of(usage)])]
+
+
+def cost_of(usage: Usage) -> str:
+    """Give the money, e.g. `$0.012`; empty where it is not known, and for what is free."""
+    return dollars(usage.cost) if usage.cost else ""
 
 
 def code_of(tool: str, arguments: str) -> str:

@@ -219,6 +219,7 @@ class Run {
     this.steps = new Map();
     this.now = 0;
     this.tokens = 0;
+    this.cost = "";
     this.status = el("span", "nba-status", "Starting…");
     this.status.setAttribute("role", "status");
     this.facts = el("span", "nba-facts nba-quiet");
@@ -302,6 +303,7 @@ class Run {
     else if (op.t === "note") step.notes.append(el("div", "nba-note", op.x));
     else if (op.t === "stepped") {
       this.tokens += op.tokens;
+      this.cost = op.cost;
       step.finished = true;
       step.undraft();
       step.took.textContent = duration(op.seconds);
@@ -324,6 +326,7 @@ class Run {
   end(op) {
     this.over = op;
     this.tokens = op.tokens || this.tokens;
+    this.cost = op.cost || this.cost;
     if (op.answer) {
       const prose = new Prose("");
       prose.set(op.answer);
@@ -352,7 +355,7 @@ class Run {
     }
     if (this.root.dataset.state !== state) this.root.dataset.state = state;
     if (this.status.textContent !== words) this.status.textContent = words;
-    const facts = this.at ? [count(this.steps.size, "step"), this.tokens ? count(this.tokens, "token") : "", duration(this.over?.seconds ?? this.since(this.at))] : [];
+    const facts = this.at ? [count(this.steps.size, "step"), this.tokens ? count(this.tokens, "token") : "", this.cost, duration(this.over?.seconds ?? this.since(this.at))] : [];
     this.facts.textContent = facts.filter(Boolean).join(" · ");
   }
   close() {

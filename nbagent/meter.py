@@ -1,0 +1,124 @@
+"""The meter of one run: tokens and money, and the budgets that they are held against.
+
+A budget is looked at before a request is sent: what the next one may cost is reckoned from above (nothing
+cached, a reply as long as the longest so far), so that the limit is not passed unasked.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from nbagent.events import ActionFinished, ActionStatus, ApprovalAsked, ApprovalGiven, Event, Usage
+from nbagent.guards import End
+from nbagent.models.pricing import Price, dollars
+from nbagent.protocols import Approval, ApprovalRequest
+
+#: Tokens of a reply before any has been seen, for the reckoning.
+FIRST_REPLY_TOKENS = 500
+BUDGET = "max_cost"
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts what a run spends. `max_tokens` and `max_cost` (US dollars) are limits where they are given."""
+
+    emit: Callable[[Event], None]
+    ask: Callable[[ApprovalRequest], Awaitable[Approval]]
+    price: Price | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    spent: Usage = field(default_factory=Usage)
+    _longest_reply: int = 0
+    _ratio: float = 1.0  #: tokens that the server counts for one that we estimate
+    _questions: int = 0
+
+    def add(self, usage: Usage, estimated_prompt: int) -> Usage:
+        """Count one request; give its usage completed: an estimate where the server said nothing, the cost.
+
+        A reply that was ended early comes without the tokens of its prompt; they were read all the same.
+        """
+        if usage.prompt_tokens and not usage.estimated and estimated_prompt:
+            self._ratio = usage.prompt_tokens / estimated_prompt
+        if not usage.prompt_tokens:
+            prompt = round(estimated_prompt * self._ratio)
+            usage = usage.model_copy(update={"prompt_tokens": prompt, "estimated": True})
+        if self.price is not None and usage.cost is None:
+            usage = usage.model_copy(update={"cost": self.price.of(usage)})
+        self._longest_reply = max(self._longest_reply, usage.completion_tokens)
+        self.spent += usage
+        return usage
+
+    async def before_request(self, estimated_prompt: int) -> End | None:
+        """Say whether a request of about that many tokens may be sent; asks the user at the limit of money."""
+        if (
+            self.max_tokens is not None
+            and self.spent.total_tokens + self._next(estimated_prompt) > self.max_tokens
+        ):
+            return End(
+                "max_tokens",
+                f"Stopped at {self.spent.total_tokens:,} tokens: the next step would pass max_tokens "
+                f"({self.max_tokens:,}).",
+            )
+        while (end := self._over(estimated_prompt)) is not None:
+            if not await self._granted(end.message):
+                return end
+        return None
+
+    def affords(self, estimated_prompt: int) -> bool:
+        """Whether one more request fits the budgets, without a question."""
+        tokens = self.max_tokens is None or (
+            self.spent.total_tokens + self._next(estimated_prompt) <= self.max_tokens
+        )
+        return tokens and self._over(estimated_prompt) is None
+
+    def _next(self, estimated_prompt: int) -> int:
+        return round(estimated_prompt * self._ratio) + (self._longest_reply or FIRST_REPLY_TOKENS)
+
+    def _over(self, estimated_prompt: int) -> End | None:
+        if self.max_cost is None or self.price is None:
+            return None
+        prompt = round(estimated_prompt * self._ratio)
+        reply = self._longest_reply or FIRST_REPLY_TOKENS
+        coming = self.price.of(Usage(prompt_tokens=prompt, completion_tokens=reply))
+        spent = self.spent.cost or 0.0
+        if spent + coming <= self.max_cost:
+            return None
+        return End(
+            "max_cost",
+            f"Stopped at {dollars(spent)}: the next step may cost {dollars(coming)}, more than max_cost "
+            f"({dollars(self.max_cost)}) allows.",
+        )
+
+    async def _granted(self, why: str) -> bool:
+        """Ask for as much again. Nobody there to answer is no."""
+        assert self.max_cost is not None
+        self._questions += 1
+        more = self.max_cost / self._questions  # the amount that the user first gave
+        call_id, request = f"budget_{self._questions}", secrets.token_hex(4)
+        question = f"Spend up to {dollars(more)} more on this task?"
+        reason = why.removeprefix("Stopped at ").rstrip(".")
+        self.emit(
+            ApprovalAsked(
+                call_id=call_id, request=request, tool=BUDGET, code=question, risk="network", why=f"spent {reason}"
+            )
+        )
+        approval = await self.ask(
+            ApprovalRequest(request, call_id, BUDGET, question, "network", f"spent {reason}")
+        )
+        self.emit(
+            ApprovalGiven(
+                call_id=call_id,
+                request=request,
+                approved=approval.approved,
+                by=approval.by,
+                note=approval.note,
+            )
+        )
+        if approval.approved:
+            self.max_cost += more
+        summary = f"max_cost is now {dollars(self.max_cost)}" if approval.approved else "no more is spent"
+        status: ActionStatus = "ok" if approval.approved else "denied"
+        self.emit(ActionFinished(call_id=call_id, status=status, seconds=0.0, summary=summary))
+        return approval.approved
