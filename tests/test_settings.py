@@ -54,6 +54,7 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "confine": "off",
         "approve": "each",
         "quiet": "true",
+        "rerun": "all",
         "toolset": "full",
     }
     number = {"price": "1,2", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}

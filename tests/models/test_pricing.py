@@ -10,7 +10,7 @@ from nbagent.errors import SettingsError
 from nbagent.events import Usage
 from nbagent.models.choose import choose_model
 from nbagent.models.pricing import FREE, Price, checked, dollars, price_of
-from nbagent.settings import Settings
+from nbagent.settings import resolve
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -68,7 +68,7 @@ def test_amounts_are_written_for_people() -> None:
 
 
 async def test_a_limit_of_money_without_a_price_is_refused_in_a_line_that_says_how_to_give_one() -> None:
-    settings = Settings(model="m", base_url="http://127.0.0.1:9/v1", max_cost=1)
+    settings = resolve({"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_cost": 1}, {}).settings
     with pytest.raises(SettingsError, match=r"--price INPUT,OUTPUT.*--max-tokens"):
         await choose_model(settings)
     choice = await choose_model(settings.model_copy(update={"price": "1,0.5,2"}))
