@@ -20,6 +20,7 @@ from nbagent.events import (
     ActionProposed,
     ActionStarted,
     Event,
+    FilesChanged,
     KernelRestored,
     KernelStarted,
     Observed,
@@ -163,19 +164,17 @@ class Restoration:
 
     @classmethod
     def of(
-        cls, events: Iterable[Event], run_code: RunCode, sharing: Sharing, context: ToolContext
+        cls, events: Sequence[Event], run_code: RunCode, sharing: Sharing, context: ToolContext
     ) -> Restoration | None:
         """Plan it from the log; None where the kernel held nothing."""
         since_loss: list[Step | Shared] = []
         for item in read_items(events):
             if isinstance(item, Lost):
                 since_loss.clear()
-            elif isinstance(item, Shared):
+            elif isinstance(item, Shared) or (isinstance(item, Step) and item.runs and item.tool == RunCode.name):
                 since_loss.append(item)
-            elif isinstance(item, Step) and item.runs and item.tool == RunCode.name:
-                since_loss.append(item)
-                if item.risk == "write":
-                    run_code.made_before(item.code)
+        changed = [change for event in events if isinstance(event, FilesChanged) for change in event.changes]
+        run_code.made_before(change.path for change in changed if change.change == "made")
         return cls(since_loss, run_code, sharing, context) if since_loss else None
 
     @property

@@ -21,6 +21,7 @@ from nbagent.events import (
     Adopted,
     DialectChosen,
     Event,
+    FilesChanged,
     KernelRestored,
     KernelStarted,
     RunFinished,
@@ -206,8 +207,13 @@ class Session:
             self._emit(event)
         self._step = 0
         context = self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
-        context.emit = _unheard
+        context.emit = self._emit_of_rerun
         self._resumption.plan = Restoration.of(self.events, run_code, self._sharing, context)
+
+    def _emit_of_rerun(self, event: Event) -> None:
+        """Record what a cell that runs again does to files; what it gives was told the first time."""
+        if isinstance(event, FilesChanged):
+            self._emit(event)
 
     async def _restore(self, settings: Settings, ask: Ask) -> KernelRestored | None:
         async def start() -> None:
@@ -375,10 +381,6 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
-
-
-def _unheard(event: Event) -> None:
-    """What a cell gives when it runs again was told the first time."""
 
 
 def _masked(event: Event, redactor: Redactor) -> Event:

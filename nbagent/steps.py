@@ -41,7 +41,6 @@ class Step:
     arguments: str
     code: str = ""
     started: bool = False
-    risk: str = ""
     status: str = ""
     seconds: float = 0.0
     summary: str = ""
@@ -147,7 +146,7 @@ class _Reader:
                 step.code = event.code
             case ActionStarted():
                 self._place(step)
-                step.started, step.code, step.risk = True, event.code, event.risk
+                step.started, step.code = True, event.code
                 step.state_lost_before, self._lost = self._lost, False
             case OutputAdded():
                 step.outputs.append(event.output)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from nbagent.events import ActionStatus, KernelDied, Output, OutputAdded, Risk, StateLost
+from nbagent.events import ActionStatus, FilesChanged, KernelDied, Output, OutputAdded, Risk, StateLost
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec, ToolTraits
 from nbagent.redaction import StreamRedactor
 from nbagent.tools.definition import terse_schema
@@ -81,17 +82,8 @@ class RunCode:
         """Run the code, emitting its outputs as they come."""
         code = arguments["code"]
         copied = await self._sharing.bring_needed(code, context)
-        watch = await self._watch(code, context)
-        changed = None
-        try:
-            outputs, executed = await _execute(code, context)
-        finally:
-            if (changed := watch.changes()) is not None:
-                context.emit(changed)
-                self._grader.made.update(change.path for change in changed.changes if change.change == "made")
-        self._sharing.executed(code, executed)
+        outputs, executed, changed = await self._watched(code, context)
         _tell_of_loss(executed, context)
-        self._grader.ran(code, completed=executed.status == "ok")
         told = [variables_line(executed.changes, executed.gone), files_line(changed)]
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
@@ -111,14 +103,28 @@ class RunCode:
 
     async def run_again(self, code: str, context: ToolContext) -> tuple[list[Output], Executed]:
         """Run code that ran in an earlier kernel of the session; nothing is brought for it or told of it."""
-        outputs, executed = await _execute(code, context)
-        self._sharing.executed(code, executed)
-        self._grader.ran(code, completed=executed.status == "ok")
+        outputs, executed, _ = await self._watched(code, context)
         return outputs, executed
 
-    def made_before(self, code: str) -> None:
-        """Take the files that this code wrote, in an earlier process, for files that the session made."""
-        self._grader.made.update(path for path in self._grader.written(code) if self._exists(path))
+    def made_before(self, paths: Iterable[str]) -> None:
+        """Take files that the session made in an earlier process for its own."""
+        self._grader.made.update(filter(self._exists, paths))
+
+    async def _watched(
+        self, code: str, context: ToolContext
+    ) -> tuple[list[Output], Executed, FilesChanged | None]:
+        """Run it, say which files it changed, and take note of what it did to names."""
+        watch = await self._watch(code, context)
+        changed = None
+        try:
+            outputs, executed = await _execute(code, context)
+        finally:
+            if (changed := watch.changes()) is not None:
+                context.emit(changed)
+                self._grader.made.update(change.path for change in changed.changes if change.change == "made")
+        self._sharing.executed(code, executed)
+        self._grader.ran(code, completed=executed.status == "ok")
+        return outputs, executed, changed
 
     def _exists(self, path: str) -> bool:
         return (self._workspace / path).exists()
