@@ -46,7 +46,7 @@ class Loop:
     _listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
-        self._listener = Listener(self.emit)
+        self._listener = Listener(self.emit, self.tool_context.redactor)
 
     async def run(self) -> None:
         """Run to an ending; whatever happens, the log gets a `RunFinished`.

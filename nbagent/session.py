@@ -79,7 +79,8 @@ class Session:
             self.log.close()
             raise
         self._host = host
-        self.redactor = Redactor.from_environment(with_key(environment, resolved.settings))
+        self._environment = environment
+        self.redactor = self._redactor_for(resolved.settings)
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
         self._run = self._past.runs
@@ -348,8 +349,14 @@ class Session:
             if resolved.origins.get(name) == "option" and getattr(resolved.settings, name) != value:
                 raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
         settings = resolved.settings.model_copy(update=kept)
+        before = self.resolved.settings
+        if (settings.api_key, settings.secret_patterns) != (before.api_key, before.secret_patterns):
+            self.redactor = self._redactor_for(settings)
         self.resolved = Resolved(settings, resolved.origins)
         return settings
+
+    def _redactor_for(self, settings: Settings) -> Redactor:
+        return Redactor.from_environment(with_key(self._environment, settings), settings.secret_patterns)
 
     async def _choose(self, settings: Settings) -> Choice:
         """Choose the model, or keep the one at hand when nothing that decides it has changed."""

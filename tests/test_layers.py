@@ -10,12 +10,15 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
-    0: ("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
+    0: (
+        *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
+        *("secret_rules", "secret_shapes"),
+    ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
         *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
-        *("listening", "negotiation", "meter", "summing_up"),
+        *("listening", "negotiation", "meter", "summing_up", "live_text"),
     ),
     3: (
         "view",
