@@ -103,7 +103,7 @@ class Redactor:
         return text if pattern is None else pattern.sub(lambda found: self._masks[found[0]], text)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Mask known secrets: give the masked beginning of `text`, and the rest that more text could still turn into a secret."""
+        """Mask known secrets: give the masked beginning, and the rest that more text could turn into one."""
         if not self._masks:
             return text, ""
         pattern, shown, position = self._pattern(text), [], 0

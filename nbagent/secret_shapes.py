@@ -123,7 +123,7 @@ class Shapes:
         return self._mask(text, start, whole=True)[0]
 
     def split(self, text: str, start: int) -> tuple[str, str]:
-        """Give the masked beginning of `text[start:]` and the rest that is still open; before `start` is context."""
+        """Give the masked beginning of `text[start:]` and the rest that is open; before `start` is context."""
         shown, rest, masked = self._mask(text, start, whole=False)
         if not rest:
             for length in range(min(_HEAD - 1, len(text) - masked), 0, -1):

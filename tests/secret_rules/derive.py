@@ -1,15 +1,15 @@
 """Derives `nbagent/secret_rules.py` from Betterleaks' rule file: `python -m tests.secret_rules.derive FILE`.
 
-FILE is `config/betterleaks.toml` of a Betterleaks release. Only rules for keys with a shape of their own are taken:
-those that begin with a literal and hold nothing but the characters of one token. A rule that needs the word
+FILE is `config/betterleaks.toml` of a Betterleaks release. Only rules for keys with a shape of their own are
+taken: those that begin with a literal and hold nothing but the characters of one token. A rule that needs the word
 before it ("facebook" and then any hash) would mask ordinary hashes in data, and cannot be held back in a stream.
 """
 
 from __future__ import annotations
 
 import re
-import re._constants as codes
-import re._parser as parser
+import re._constants as codes  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
 import sys
 import tomllib
 from pathlib import Path
@@ -19,9 +19,16 @@ TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 #: What the rules let follow a key: quotes, spaces, the end. In a table or a call it may be anything else.
 FOLLOWS, END = r"""(?:\\?['"\x60]|[\s;]|\\[nr]|$)""", r"(?![\w+/=-])"
 #: Names of accounts and places, which are no secrets.
-NO_SECRETS = re.compile(r"client-id|app-id|key-id|access-key-id|account-id|-url|public|feature-flag-client|client-sdk")
+NO_SECRETS = re.compile(
+    r"client-id|app-id|key-id|access-key-id|account-id|-url|public|feature-flag-client|client-sdk"
+)
 #: Shapes that ordinary base64 text or ordinary names have too.
-TOO_COMMON = {"artifactory-reference-token", "clickhouse-cloud-api-secret-key", "exoscale-api-key", "brave-search-api-key"}
+TOO_COMMON = {
+    "artifactory-reference-token",
+    "clickhouse-cloud-api-secret-key",
+    "exoscale-api-key",
+    "brave-search-api-key",
+}
 TARGET = Path(__file__).parents[2] / "nbagent" / "secret_rules.py"
 
 
@@ -128,7 +135,9 @@ def main(source: Path) -> None:
             continue
         entropy = re.search(r"entropy\(finding\[\"secret\"\]\)\s*<=?\s*([\d.]+)", rule.get("filter", ""))
         name = re.sub(r"\.\d$", "", name)
-        lines.append(f"    ({name!r}, {tuple(sorted(beginnings))!r}, {pattern!r}, {float(entropy[1]) if entropy else 0.0}),")
+        lines.append(
+            f"    ({name!r}, {tuple(sorted(beginnings))!r}, {pattern!r}, {float(entropy[1]) if entropy else 0.0}),"
+        )
     head, _, rest = TARGET.read_text(encoding="utf-8").partition("RULES: tuple")
     declaration = rest.partition("\n")[0]
     TARGET.write_text(f"{head}RULES: tuple{declaration}\n" + "\n".join(lines) + "\n)\n", encoding="utf-8")
