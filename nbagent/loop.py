@@ -144,7 +144,7 @@ class Loop:
             return denial
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
-        return self._heed(self.guards.acted(action, result.status, told))
+        return self._heed(self.guards.acted(action, result.status, told, result.changes))
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
         approval = await self.ask(request)

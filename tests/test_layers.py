@@ -19,6 +19,7 @@ LAYERS = {
         *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
         *("listening", "negotiation", "meter", "summing_up", "live_text"),
+        *("repetition", "remembered"),
     ),
     3: (
         "view",
