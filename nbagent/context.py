@@ -2,63 +2,104 @@
 
 The conversation is a function of the stored events: feeding it a log rebuilds every request that was sent,
 byte for byte. Messages are serialised once and appended, so that a step costs the same at any length and
-each request begins with the whole of the one before.
+each request begins with the whole of the one before; only `Compacted` writes them anew.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from nbagent.events import (
     ActionEdited,
     ActionProposed,
+    AsideAsked,
+    Compacted,
     DialectChosen,
     DialectName,
     Event,
     Nudged,
     Observed,
+    PlanMade,
     RunFinished,
     RunStarted,
-    StateLost,
+    SessionResumed,
+    SessionStarted,
     StepFinished,
     StepStarted,
     Thought,
 )
 from nbagent.protocols import Dialect, Observation, Request
 from nbagent.reply import Action
-
-#: A rough but safe ratio for prose, code and numbers when no tokenizer is at hand.
-CHARACTERS_PER_TOKEN = 3.0
+from nbagent.turns import (
+    BYTES_PER_TOKEN,
+    Message,
+    Step,
+    Task,
+    Turn,
+    encode,
+    encoded_tokens,
+    message_tokens,
+    tokens_of,
+)
 
 NOT_RUN = "This action was not run: the run was stopped before it."
 
 
 class Conversation:
-    """The messages of a session. `add` every stored event in order; `request` whenever one is to be sent."""
+    """The messages of a session. `add` every stored event in order; `request` whenever one is to be sent.
+
+    A request was sent after each `StepStarted`, and after a `Compacted` within a step; an aside's after each
+    `AsideAsked`.
+    """
 
     def __init__(self, dialect_named: Callable[[DialectName], Dialect]) -> None:
         self._dialect_named = dialect_named
         self._dialect: Dialect | None = None
+        self._fields: dict[str, Any] = {}
+        self._system = b""
         self._head = b""
         self._messages = bytearray()
+        self._tokens = 0  #: of the messages
         self._last_user: tuple[int, str] | None = None
         self._model = ""
         self._pending = _PendingStep()
+        self._asked: AsideAsked | None = None
+        self.nonce = ""  #: fences data
+        self.folded: list[Turn] = []  #: what a note stands for, oldest first, with the task at the front
+        self.front: Task | None = None  #: the task that stands before the note, once there was a compaction
+        self.note = ""
+        self.turns: list[Turn] = []  #: what is sent as it was, oldest first
 
     @property
     def estimated_tokens(self) -> int:
         """About how many tokens the next request holds."""
-        return int((len(self._head) + len(self._messages)) / CHARACTERS_PER_TOKEN)
+        return self.head_tokens + self._tokens
+
+    @property
+    def head_tokens(self) -> int:
+        """About how many of them are the system prompt, the tools and the other fields."""
+        return int(len(self._head) / BYTES_PER_TOKEN)
+
+    @property
+    def dialect(self) -> DialectName:
+        """How the model expresses actions now."""
+        return self._dialect.name if self._dialect is not None else "tools"
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the run under way."""
+        return next((turn for turn in reversed(self.turns) if isinstance(turn, Task)), self.front)
 
     def add(self, event: Event) -> None:
         """Take note of one event."""
         match event:
+            case SessionStarted() | SessionResumed():
+                self.nonce = event.nonce
             case RunStarted():
                 self._close_step()
                 self._model = event.model
-                self._append_user(event.message)
+                self._take(Task(event.message, event.task))
             case DialectChosen():
                 self._choose(event)
             case StepStarted():
@@ -75,10 +116,16 @@ class Conversation:
                 self._pending.observed[event.call_id] = event.text
             case Nudged():
                 self._pending.notes.append(event.text)
-            case StateLost():
-                pass  # the observation of the action that lost it says so
+            case PlanMade():
+                self._pending.notes.append(event.message)
             case StepFinished() | RunFinished():
                 self._close_step()
+                if isinstance(event, RunFinished) and (task := self.task) is not None:
+                    task.ending = event.answer or event.message
+            case Compacted():
+                self._compact(event)
+            case AsideAsked():
+                self._asked = event
             case _:
                 pass
 
@@ -86,21 +133,58 @@ class Conversation:
         """Build the next request."""
         return Request(b"".join((self._head, self._messages, b"]}")))
 
+    def aside(self) -> Request:
+        """Build the request of the aside that was asked last; the conversation stays as it is."""
+        assert self._asked is not None
+        fields = {
+            name: value for name, value in {**self._fields, **self._asked.parameters}.items() if value is not None
+        }
+        messages, last_user = bytes(self._messages), self._last_user
+        kept = self._tokens
+        self._append_user(self._asked.question)
+        body = b"".join((self._head_of(fields), self._messages, b"]}"))
+        self._messages, self._last_user, self._tokens = bytearray(messages), last_user, kept
+        return Request(body)
+
+    def settle(self) -> None:
+        """Close what is open, so that `turns` is all that the next request says."""
+        self._close_step()
+
+    # -- the head --
+
     def _choose(self, event: DialectChosen) -> None:
         self._dialect = self._dialect_named(event.dialect)
-        fields = {
+        self._fields = {
             "model": self._model,
             "stream": True,
             "stream_options": {"include_usage": True},
             **event.parameters,
         }
-        system = {"role": "system", "content": event.system}
-        # The messages come last, so that the whole of an earlier request is the beginning of a later one.
-        self._head = _encode(fields)[:-1] + b',"messages":[' + _encode(system)
+        self._system = encode({"role": "system", "content": event.system})
+        self._head = self._head_of(self._fields)
 
-    def _append(self, message: dict[str, Any]) -> None:
+    def _head_of(self, fields: dict[str, Any]) -> bytes:
+        # The messages come last, so that the whole of an earlier request is the beginning of a later one.
+        return encode(fields)[:-1] + b',"messages":[' + self._system
+
+    # -- the messages --
+
+    def _take(self, turn: Turn) -> None:
+        self.turns.append(turn)
+        self._write(turn)
+
+    def _write(self, turn: Turn) -> None:
+        for message in turn.messages():
+            if message["role"] == "user" and isinstance(message["content"], str):
+                self._append_user(message["content"])
+            else:
+                self._append(message)
+
+    def _append(self, message: Message) -> None:
         start = len(self._messages)
-        self._messages += b"," + _encode(message)
+        encoded = encode(message)
+        self._messages += b"," + encoded
+        self._tokens += encoded_tokens(message, len(encoded))
         content = message.get("content")
         user = message["role"] == "user" and isinstance(content, str)
         self._last_user = (start, str(content)) if user else None
@@ -113,31 +197,60 @@ class Conversation:
         if self._last_user is not None:
             start, before = self._last_user
             del self._messages[start:]
+            self._tokens -= message_tokens({"role": "user", "content": before})
             text = f"{before}\n\n{text}"
         self._append({"role": "user", "content": text})
 
     def _close_step(self) -> None:
         """Write the pending step down: each call with its answer, nothing empty, notes at the end."""
-        step, self._pending = self._pending, _PendingStep()
-        if step.is_empty or self._dialect is None:
+        pending, self._pending = self._pending, _PendingStep()
+        if pending.is_empty or self._dialect is None:
             return
-        actions = list(step.actions.values())
-        raw = "" if step.edited else step.raw
-        if step.thought or raw or actions:
-            self._append(self._dialect.assistant(step.thought, raw, actions))
+        actions = list(pending.actions.values())
         observations = [
-            Observation(action.call_id, action.tool, step.observed.get(action.call_id, NOT_RUN))
+            Observation(action.call_id, action.tool, pending.observed.get(action.call_id, NOT_RUN))
             for action in actions
         ]
-        if observations and step.notes:
-            last = observations[-1]
-            joined = "\n".join([last.text, *step.notes])
-            observations[-1] = Observation(last.call_id, last.tool, joined)
-            step.notes.clear()
-        for message in self._dialect.observations(observations) if observations else []:
-            self._append(message)
-        for note in step.notes:
-            self._append_user(note)
+        raw = "" if pending.edited else pending.raw
+        self._take(Step(self._dialect, pending.thought, raw, actions, observations, tuple(pending.notes)))
+
+    # -- compaction --
+
+    def _compact(self, event: Compacted) -> None:
+        self._close_step()
+        self.folded, self.front, self.turns = self.split(event.kept_steps)
+        if self.turns and isinstance(last := self.turns[-1], Step):
+            self.turns[-1] = last.with_observations(event.shortened)
+        self.note = event.note
+        self._messages, self._tokens, self._last_user = bytearray(), 0, None
+        if self.front is not None:
+            self._write(self.front)
+        self._append_user(self.note)
+        for turn in self.turns:
+            self._write(turn)
+
+    def split(self, kept_steps: int) -> tuple[list[Turn], Task | None, list[Turn]]:
+        """Give what a compaction folds, the task that stays in front, and the last steps, which stay whole."""
+        position = max((at for at, turn in enumerate(self.turns) if isinstance(turn, Task)), default=-1)
+        steps = self.turns[position + 1 :]
+        kept = steps[max(0, len(steps) - kept_steps) :]
+        folded = [*self.folded, *self.turns[: len(self.turns) - len(kept)]]
+        return folded, self.task, kept
+
+    def tokens_after(self, event: Compacted) -> int:
+        """About how many tokens the next request will hold once `event` is added."""
+        _, task, kept = self.split(event.kept_steps)
+        turns: list[Turn] = [*kept]
+        if turns and isinstance(last := turns[-1], Step):
+            turns[-1] = last.with_observations(event.shortened)
+        if task is not None:
+            turns.append(task)
+        note = message_tokens({"role": "user", "content": event.note})
+        return self.head_tokens + note + sum(map(tokens_of, turns))
+
+    def fixed_tokens(self) -> int:
+        """About how many tokens no compaction takes away: the head and the task."""
+        return self.head_tokens + (0 if self.task is None else tokens_of(self.task))
 
 
 class _PendingStep:
@@ -154,7 +267,3 @@ class _PendingStep:
     @property
     def is_empty(self) -> bool:
         return not (self.thought or self.raw or self.actions or self.notes)
-
-
-def _encode(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

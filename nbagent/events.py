@@ -220,6 +220,7 @@ class Retrying(Event):
     attempt: int
     wait: float  #: seconds until the next attempt
     why: str
+    aside: bool = False  #: it was a question beside the step: what the step showed still holds
 
 
 class KernelStarted(Event):

@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from nbagent.compaction import Compactor
 from nbagent.context import Conversation
-from nbagent.errors import KernelError, NbAgentError
+from nbagent.errors import ContextOverflow, KernelError, NbAgentError
 from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
 from nbagent.guards import End, Guards, Nudge
 from nbagent.listening import Listener, Reply
@@ -37,7 +38,7 @@ class Loop:
     ask: Callable[[ApprovalRequest], Awaitable[Approval]]
     tool_context: ToolContext
     kernel_ready: asyncio.Future[None]
-    context_window: int
+    compactor: Compactor
 
     step: int = 0
     _answer: str = ""
@@ -46,7 +47,7 @@ class Loop:
     _listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
-        self._listener = Listener(self.emit, self.tool_context.redactor)
+        self._listener = Listener(self.emit)
 
     async def run(self) -> None:
         """Run to an ending; whatever happens, the log gets a `RunFinished`.
@@ -75,12 +76,11 @@ class Loop:
 
     async def _steps(self) -> End:
         while (limit := await self._limit()) is None:
-            if self.conversation.estimated_tokens > self.context_window:
-                return End("max_tokens", "The conversation no longer fits the model's window: %agent reset.")
             self.step += 1
             began = time.monotonic()
             self.emit(StepStarted())
             reply = await self._think()
+            self.compactor.counted(reply.usage)
             end = await self._act(reply)
             self.emit(
                 StepFinished(
@@ -97,11 +97,18 @@ class Loop:
         """Say why another step may not be taken."""
         if (end := self.guards.before_step(self.step + 1, self._seconds())) is not None:
             return end
+        if (end := await self.compactor.make_room()) is not None:
+            return end
         return await self.meter.before_request(self.conversation.estimated_tokens)
 
     async def _think(self) -> Reply:
-        """Send the request and take the reply in, showing it as it comes."""
-        return await self._listener.hear(self.dialect.read(self.model.stream(self.conversation.request())))
+        """Send the request and take the reply in, showing it as it comes; once more if it was too long."""
+        while True:
+            try:
+                return await self._listener.hear(self.dialect.read(self.model.stream(self.conversation.request())))
+            except ContextOverflow as overflow:
+                if not await self.compactor.after_overflow(overflow):
+                    raise
 
     async def _act(self, reply: Reply) -> End | None:
         """Do what the reply asks; give the ending if there is one."""
@@ -144,7 +151,7 @@ class Loop:
             return denial
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
-        return self._heed(self.guards.acted(action, result.status, told, result.changes))
+        return self._heed(self.guards.acted(action, result.status, told))
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
         approval = await self.ask(request)

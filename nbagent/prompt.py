@@ -19,21 +19,22 @@ CELL_CHARACTERS = 1200
 
 
 @cache
-def _text(name: str) -> str:
+def text_named(name: str) -> str:
+    """Give one of the texts in `prompts/`."""
     return files("nbagent").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
     """Build the system prompt; the tools are named in it where the request itself does not carry them."""
     if dialect != "json":
-        return _text(dialect)
+        return text_named(dialect)
     listed = "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools)
-    return f"{_text(dialect)}\n\nTools:\n{listed}"
+    return f"{text_named(dialect)}\n\nTools:\n{listed}"
 
 
 def closing_line(dialect: DialectName, task: str) -> str:
     """Give what ends each observation in the text dialects: small models forget what was asked, and how."""
-    return "" if dialect == "tools" else _text("after_output").replace("{task}", _shorten(task.strip()))
+    return "" if dialect == "tools" else text_named("after_output").replace("{task}", _shorten(task.strip()))
 
 
 def _signature(tool: ToolSpec) -> str:
@@ -59,14 +60,11 @@ def run_message(
     Small models, which the text dialects are for, answer from the examples in a digest unless they are told
     once more, last, to compute.
     """
-    reminder = f"\n\n{_text('reminder')}" if dialect != "tools" else ""
+    reminder = f"\n\n{text_named('reminder')}" if dialect != "tools" else ""
     blocks = [context.news] if context.news else []
     if context.variables:
         how = "; bring_variable copies one into your kernel" if can_bring else ""
-        listed = [_line(variable) for variable in context.variables[:MOST_VARIABLES]]
-        if len(context.variables) > MOST_VARIABLES:
-            listed.append(f"- and {len(context.variables) - MOST_VARIABLES} more")
-        blocks.append(f"The user's live variables{how}:\n" + "\n".join(listed))
+        blocks.append(f"The user's live variables{how}:\n" + "\n".join(variable_lines(context.variables)))
     if context.cells:
         cells = "\n---\n".join(_shorten(cell) for cell in context.cells)
         blocks.append(f"The user's last cells, oldest first:\n{cells}")
@@ -80,8 +78,12 @@ def run_message(
     return f"<context {nonce}>\n{data}\n</context {nonce}>\n\nTask: {task}{reminder}"
 
 
-def _line(variable: Variable) -> str:
-    return f"- {variable.name}: {variable.type} {variable.summary}".rstrip()
+def variable_lines(variables: Sequence[Variable]) -> list[str]:
+    """List variables, a line each; more than `MOST_VARIABLES` are counted."""
+    listed = [f"- {one.name}: {one.type} {one.summary}".rstrip() for one in variables[:MOST_VARIABLES]]
+    if len(variables) > MOST_VARIABLES:
+        listed.append(f"- and {len(variables) - MOST_VARIABLES} more")
+    return listed
 
 
 def _shorten(text: str) -> str:

@@ -132,6 +132,10 @@ class Kernel(Protocol):
         """
         ...
 
+    def known_variables(self) -> Sequence[Variable]:
+        """List the variables as of the last execution, without asking the kernel."""
+        ...
+
     async def bring(self, name: str, file: Path) -> None:
         """Bind `name` to the pickle in `file`. Raises `TransferError`."""
         ...

@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nbagent.aside import Aside
+from nbagent.compaction import Compactor
 from nbagent.context import Conversation
 from nbagent.errors import NbAgentError, SettingsError, TransferError, UsageError
 from nbagent.events import (
@@ -39,6 +41,7 @@ from nbagent.models.dialects import dialect_named
 from nbagent.prompt import closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
+from nbagent.redaction import Redactor
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
 from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.built_in import built_in
@@ -47,7 +50,7 @@ from nbagent.tools.gateway import Gateway
 from nbagent.tools.permission import Permission
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.workplace import RunContext, make_kernel, masked, redactor_for, surroundings, working_folder
+from nbagent.workplace import RunContext, make_kernel, surroundings, with_key, working_folder
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
@@ -78,8 +81,7 @@ class Session:
             self.log.close()
             raise
         self._host = host
-        self._environment = environment
-        self.redactor = redactor_for(environment, resolved.settings)
+        self.redactor = Redactor.from_environment(with_key(environment, resolved.settings))
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
         self._run = self._past.runs
@@ -192,7 +194,7 @@ class Session:
                 await asyncio.wait([self._starting])
             await self.kernel.close()
             if self._choice is not None:
-                await self._choice.model.close()
+                await self._choice.close()
             self.log.close()
 
     # -- resume ------------------------------------------------------------------------------------------
@@ -246,18 +248,20 @@ class Session:
             )
         )
         self._choose_dialect(choice, gateway)
+        meter = Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost)
+        aside = Aside(choice.model, self._conversation, meter, self._emit)
         loop = Loop(
             model=choice.model,
             dialect=dialect_named(choice.dialect),
             gateway=gateway,
             conversation=self._conversation,
             guards=Guards(settings.max_steps, settings.max_seconds),
-            meter=Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost),
+            meter=meter,
             emit=self._emit,
             ask=self._views[-1].ask,
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
-            context_window=choice.context_window,
+            compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
         )
         self._running, self._preparing = asyncio.create_task(loop.run()), None
         try:
@@ -348,9 +352,6 @@ class Session:
             if resolved.origins.get(name) == "option" and getattr(resolved.settings, name) != value:
                 raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
         settings = resolved.settings.model_copy(update=kept)
-        before = self.resolved.settings
-        if (settings.api_key, settings.secret_patterns) != (before.api_key, before.secret_patterns):
-            self.redactor = redactor_for(self._environment, settings)
         self.resolved = Resolved(settings, resolved.origins)
         return settings
 
@@ -361,7 +362,7 @@ class Session:
             before, self._choice = self._choice, await choose_model(settings)
             self._chosen_by = key
             if before is not None:
-                await before.model.close()
+                await before.close()
         return self._choice
 
     def _exchange_file(self, name: str) -> Path:
@@ -375,7 +376,7 @@ class Session:
         """Mask, stamp, store, take into the conversation, then show."""
         if isinstance(event, StepStarted):
             self._step += 1
-        event = masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
+        event = _masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
         event = self.log.append(event)
         if event.stored:
             self.events.append(event)
@@ -384,6 +385,12 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
+
+
+def _masked(event: Event, redactor: Redactor) -> Event:
+    values = event.model_dump()
+    masked = redactor.value(values)
+    return event if masked == values else type(event).model_validate(masked)
 
 
 def _retrieved(starting: asyncio.Task[None]) -> None:

@@ -6,7 +6,6 @@ A setting has the same name everywhere: `max_steps`, `--max-steps`, `NBAGENT_MAX
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -50,15 +49,6 @@ def _price(text: str) -> str:
     return text.replace(" ", "")
 
 
-def _are_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-    return patterns
-
-
 class Settings(BaseModel):
     """The choices and limits of a session; each run may change all but those that shape the kernel."""
 
@@ -79,8 +69,10 @@ class Settings(BaseModel):
     max_reply_tokens: int | None = Field(
         None, ge=16, description="Longest reply asked of the model, in tokens; empty for the server's own limit."
     )
-    context_window: int = Field(
-        100_000, ge=2048, description="Tokens that a conversation may grow to (embedded model: at most 16384)."
+    context_window: int | None = Field(
+        None,
+        ge=2048,
+        description="Tokens of the model's window; empty for what its server says (else 100000; embedded: 16384).",
     )
 
     kernel: Literal["fresh"] = Field("fresh", description="What runs the code: a kernel of the session's own.")
@@ -90,9 +82,6 @@ class Settings(BaseModel):
         "workspace", description="What the agent's code may write to: the workspace only, or anything."
     )
     allow_write: tuple[str, ...] = Field((), description="Further folders that the agent's code may write to.")
-    secret_patterns: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
-        (), description="Regular expressions of your own secrets: masked like keys, within a line."
-    )
     approve: Literal["ask", "auto", "each", "off"] = Field(
         "ask",
         description="Which actions wait for a yes: ask (overwrite, network, destructive), "
@@ -215,8 +204,6 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 def _from_text(name: str, text: str) -> Any:
     if name == "allow_write":
         return tuple(part for part in text.split(":") if part)
-    if name == "secret_patterns":  # a colon may stand in a pattern
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
     return text
 
 

@@ -10,16 +10,25 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
-    0: (
-        *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
-        *("secret_rules", "secret_shapes"),
-    ),
+    0: ("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
-        *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
+        *(
+            "prompt",
+            "data_files",
+            "provenance",
+            "context",
+            "turns",
+            "folding",
+            "aside",
+            "compaction",
+            "guards",
+            "loop",
+            "session",
+            "agent_thread",
+        ),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
-        *("listening", "negotiation", "meter", "summing_up", "live_text"),
-        *("repetition", "remembered"),
+        *("listening", "negotiation", "meter", "summing_up"),
     ),
     3: (
         "view",

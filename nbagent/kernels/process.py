@@ -116,6 +116,10 @@ class ProcessKernel:
             raise KernelLost("the kernel was closed while it ran code")
         yield task.result()
 
+    def known_variables(self) -> Sequence[Variable]:
+        """List the variables as of the last execution, without asking the kernel."""
+        return list(self._known.values())
+
     async def bring(self, name: str, file: Path) -> None:
         """Bind `name` to the pickle in `file`. Raises `TransferError`."""
         if not name.isidentifier():

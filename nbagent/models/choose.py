@@ -14,6 +14,7 @@ from nbagent.models import weights
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
 from nbagent.models.pricing import FREE, Price, price_of
+from nbagent.models.window import Window, asked_window
 from nbagent.protocols import Model
 from nbagent.settings import Settings
 
@@ -23,6 +24,8 @@ EMBEDDED_DIALECT: Literal["fenced"] = "fenced"
 EMBEDDED_WINDOW = 16384
 EMBEDDED_REPLY_TOKENS = 1024
 EMBEDDED_OBSERVATION_CHARACTERS = 2000
+#: Servers that do not tell a model's window.
+SILENT_HOSTS = ("https://api.openai.com",)
 
 NOTHING_TO_TALK_TO = (
     "no model: run `nbagent model pull` for the local one (1.1 GB), or set OPENAI_API_KEY, "
@@ -39,10 +42,15 @@ class Choice:
     dialect: DialectName
     why: str
     parameters: dict[str, float | int]
-    context_window: int
+    window: Window
     observation_characters: int
     price: Price | None  #: None where it is not known
     note: str = ""
+
+    async def close(self) -> None:
+        """Let go of the model."""
+        await self.window.close()
+        await self.model.close()
 
 
 async def choose_model(settings: Settings) -> Choice:
@@ -85,7 +93,7 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
             "temperature": settings.temperature or 0.0,
             "max_tokens": settings.max_reply_tokens or EMBEDDED_REPLY_TOKENS,
         },
-        context_window=min(settings.context_window, EMBEDDED_WINDOW - EMBEDDED_REPLY_TOKENS),
+        window=Window(min(settings.context_window or EMBEDDED_WINDOW, EMBEDDED_WINDOW)),
         observation_characters=min(settings.observation_characters, EMBEDDED_OBSERVATION_CHARACTERS),
         price=FREE,
         note=note,
@@ -120,7 +128,7 @@ async def _server(settings: Settings) -> Choice:
         dialect="tools" if settings.dialect == "auto" else settings.dialect,
         why="servers are tried with tool calls first" if settings.dialect == "auto" else "by setting",
         parameters=parameters,
-        context_window=settings.context_window,
+        window=_window(settings, model),
         observation_characters=settings.observation_characters,
         price=price,
     )
@@ -131,6 +139,14 @@ def _given_price(text: str) -> Price | None:
         return None
     figures = [float(part) for part in text.split(",")]
     return Price(figures[0], figures[-2] if len(figures) == 3 else figures[0], figures[-1])
+
+
+def _window(settings: Settings, model: OpenAIChat) -> Window:
+    """Begin to ask the server for the model's window, unless it is one that never says."""
+    window = Window(settings.context_window)
+    if model.host not in SILENT_HOSTS:
+        window.ask(asked_window(settings.model, model.fetch))
+    return window
 
 
 async def _which_models(model: OpenAIChat) -> str:

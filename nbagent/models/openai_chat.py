@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from nbagent.errors import ModelError, ModelRefused, ModelUnreachable
 from nbagent.models.address import goes_direct, host_of, normalise, proxy_variable
@@ -104,22 +104,36 @@ class OpenAIChat:
 
     async def models(self) -> list[str]:
         """List the names of the server's models. Raises `ModelError`."""
-        clock = _Clock(MODELS_SECONDS, "first")
-
-        async def get(server: Server) -> Any:
-            client = await self._connected()
-            options: openai.RequestOptions = {"headers": self._headers(), "timeout": None}
-            return await clock.wait(client.get(server.url, cast_to=object, options=options), server)
-
-        try:
-            listing = await self._at_base("/models", get)
-        except Trouble as trouble:
-            raise trouble.error from trouble
+        listing = await self.fetch("/models")
         rows = listing.get("data") or listing.get("models") if isinstance(listing, dict) else listing
         if not isinstance(rows, list):
             raise self._server("/models").not_openai(str(listing))
         names = [row.get("id") or row.get("name") if isinstance(row, dict) else row for row in rows]
         return [name for name in names if isinstance(name, str)]
+
+    async def fetch(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Get a path below the base URL, or post `body` to it; give the JSON that comes back.
+
+        A path that begins with `//` is taken from the server's root. Raises `ModelError`.
+        """
+        clock = _Clock(MODELS_SECONDS, "first")
+
+        async def send(server: Server) -> Any:
+            client = await self._connected()
+            options: openai.RequestOptions = {"headers": self._headers(), "timeout": None}
+            if body is None:
+                return await clock.wait(client.get(server.url, cast_to=object, options=options), server)
+            return await clock.wait(client.post(server.url, cast_to=object, body=body, options=options), server)
+
+        try:
+            if path.startswith("//"):
+                root = urlunsplit((*urlsplit(self._base)[:2], "", "", ""))
+                server = self._server(path[1:], root)
+                with translated(server):
+                    return await send(server)
+            return await self._at_base(path, send)
+        except Trouble as trouble:
+            raise trouble.error from trouble
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -183,24 +197,26 @@ class OpenAIChat:
 
     async def _at_base(self, path: str, send: Callable[[Server], Awaitable[Any]]) -> Any:
         """Send to the base URL; where that has no path and answers 404, try its /v1 and keep what works."""
-        server = self._server(path)
+        base = self._base  # another request may find the /v1 meanwhile
+        server = self._server(path, base)
         try:
             with translated(server):
                 return await send(server)
         except ModelRefused as refused:
-            if refused.status != 404 or urlsplit(self._base).path:
+            if refused.status != 404 or urlsplit(base).path:
                 raise
             first = refused
-        given, self._base = self._base, self._base + "/v1"
-        server = self._server(path)
+        server = self._server(path, base + "/v1")
         try:
             with translated(server):
-                return await send(server)
+                answer = await send(server)
         except ModelRefused as second:
             if second.status != 404 or (_says_why(second) and not _says_why(first)):
+                self._base = base + "/v1"
                 raise
-            self._base = given
             raise first from first.__cause__
+        self._base = base + "/v1"
+        return answer
 
     async def _post(self, client: openai.AsyncOpenAI, url: str, body: bytes) -> Any:
         import openai
@@ -235,8 +251,9 @@ class OpenAIChat:
 
     # -- the client --
 
-    def _server(self, path: str) -> Server:
-        return Server(self.host, self._base + path, self._key, proxy_variable(self._base, os.environ))
+    def _server(self, path: str, base: str = "") -> Server:
+        url = (base or self._base) + path
+        return Server(self.host, url, self._key, proxy_variable(self._base, os.environ))
 
     def _headers(self) -> dict[str, Any]:
         """Set our headers, and keep back what the SDK takes from the environment for somebody else.

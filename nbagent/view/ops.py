@@ -91,7 +91,7 @@ def _ops(event: Event, before: Trace) -> list[Op]:
         return [_end(event, before)]
     if note := note_of(event):
         number = before.step(event).number if event.step or before.steps else 0
-        void: list[Op] = [{"t": "void", "n": number}] if isinstance(event, Retrying) else []
+        void: list[Op] = [{"t": "void", "n": number}] if isinstance(event, Retrying) and not event.aside else []
         return [*void, {"t": "note", "n": number, "x": note}]
     if isinstance(event, StepStarted):
         return [{"t": "step", "n": event.step}]

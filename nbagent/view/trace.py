@@ -19,6 +19,7 @@ from nbagent.events import (
     Adopted,
     ApprovalAsked,
     ApprovalGiven,
+    Compacted,
     Event,
     KernelDied,
     KernelRestored,
@@ -39,6 +40,7 @@ from nbagent.events import (
     Thought,
     ThoughtDelta,
     Usage,
+    WindowLearned,
 )
 from nbagent.models.pricing import dollars
 
@@ -170,7 +172,7 @@ class Trace:
             self.usage, self.seconds = event.usage, event.seconds
         elif note := note_of(event):
             (self.step(event).notes if event.step or self.steps else self.notes).append(note)
-            if isinstance(event, Retrying):
+            if isinstance(event, Retrying) and not event.aside:
                 self._void(self.step(event))
         else:
             self._add_to_step(event)
@@ -254,6 +256,11 @@ def note_of(event: Event) -> str:
         return f"A new kernel was started ({event.kind})." if event.generation > 0 else ""
     if isinstance(event, KernelRestored):
         return restored_in_words(event)
+    if isinstance(event, Compacted):
+        counts = f"about {event.tokens_before:,} tokens, {event.tokens_after:,} now"
+        return f"The conversation's older steps were summed up: {event.why} ({counts})."
+    if isinstance(event, WindowLearned):
+        return event.why
     if isinstance(event, KernelDied):
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):

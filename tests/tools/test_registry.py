@@ -145,11 +145,11 @@ def test_a_tool_that_is_graded_call_by_call_is_judged_by_its_grade(registry: Reg
 @pytest.mark.parametrize(("small", "limit"), [(False, 6000), (True, 2500)])
 def test_the_fixed_part_of_the_prompt_is_small(registry: Registry, small: bool, limit: int) -> None:
     """What every request begins with, as the model reads it: the system prompt and the tools."""
-    from nbagent.context import _encode
     from nbagent.models.dialects import dialect_named
+    from nbagent.turns import encode
 
     tools = registry.offered("tools", small=small, with_host=True, permission=ANYTHING)
     specs = [tool.spec for tool in tools]
-    assert len(system_prompt("tools", specs)) + len(_encode(dialect_named("tools").parameters(specs))) <= limit
+    assert len(system_prompt("tools", specs)) + len(encode(dialect_named("tools").parameters(specs))) <= limit
     tools = registry.offered("json", small=small, with_host=True, permission=ANYTHING)
     assert len(system_prompt("json", [tool.spec for tool in tools])) <= limit

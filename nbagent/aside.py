@@ -1,0 +1,79 @@
+"""Asks the model something beside the conversation, which stays as it is.
+
+The request begins with the whole of the conversation, so that caches hold. Whatever goes wrong is no error:
+the caller has another way, and the next ordinary request will say what is the matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from nbagent.context import Conversation
+from nbagent.errors import ContextOverflow, ModelError, ModelRefused
+from nbagent.events import AsideAnswered, AsideAsked, DialectName, Event, Retrying, Usage
+from nbagent.meter import Meter
+from nbagent.mind import Purpose
+from nbagent.protocols import Model
+from nbagent.reply import Attempt, Text, UsageReport, whole_characters
+
+#: What keeps a model that was told of tools from calling one, or from the object of the json dialect.
+PLAIN_TEXT: dict[DialectName, dict[str, Any]] = {
+    "tools": {"tool_choice": "none"},
+    "json": {"response_format": None},
+    "fenced": {},
+}
+
+
+@dataclass(slots=True)
+class Aside:
+    """Asks one model about one conversation."""
+
+    model: Model
+    conversation: Conversation
+    meter: Meter
+    emit: Callable[[Event], None]
+
+    async def ask(self, purpose: Purpose, question: str, parameters: Mapping[str, Any] | None = None) -> str:
+        """Give the reply's text, or "" where nothing usable came.
+
+        `parameters` are fields of the request, such as `temperature`. A server that refuses one of them is
+        asked once more without; what the budgets of the run do not allow is not asked.
+        """
+        if not self.meter.affords(self.conversation.estimated_tokens):
+            return ""
+        first = {**PLAIN_TEXT[self.conversation.dialect], **(parameters or {})}
+        least = {name: value for name, value in first.items() if value is None}
+        failed = ""
+        for fields in (first, least):
+            try:
+                return await self._once(purpose, question, fields)
+            except ModelError as error:
+                failed = str(error)
+                refused = isinstance(error, ModelRefused) and not isinstance(error, ContextOverflow)
+                if fields == least or not refused:
+                    break
+        self.emit(AsideAnswered(purpose=purpose, text="", failed=failed))
+        return ""
+
+    async def _once(self, purpose: Purpose, question: str, fields: dict[str, Any]) -> str:
+        self.emit(AsideAsked(purpose=purpose, question=question, parameters=fields))
+        text, usage = "", Usage()
+        async with aclosing(self.model.stream(self.conversation.aside())) as parts:
+            async for part in parts:
+                match part:
+                    case Text(more):
+                        text += more
+                    case UsageReport(usage):
+                        pass
+                    case Attempt(number, wait, why):
+                        text = ""
+                        self.emit(Retrying(attempt=number, wait=wait, why=why, aside=True))
+                    case _:
+                        pass
+        text = whole_characters(text).strip()
+        usage = self.meter.add(usage, self.conversation.estimated_tokens)
+        self.emit(AsideAnswered(purpose=purpose, text=text, usage=usage))
+        return text
