@@ -121,13 +121,14 @@ def export(session: str, path: str, clean: bool, force: bool) -> None:
     """Write SESSION (an id, or the beginning of one) as a notebook that runs."""
     from nbagent.notebook.export import export_notebook
     from nbagent.redaction import Redactor
+    from nbagent.settings import resolve
 
     report = export_notebook(
         _store().read(session),
         Path(path),
         clean=clean,
         force=force,
-        redactor=Redactor.from_environment(os.environ),
+        redactor=Redactor.from_environment(os.environ, resolve({}, os.environ).settings.secret_patterns),
     )
     click.echo(f"Exported to {report.path}.")
 

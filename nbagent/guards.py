@@ -1,24 +1,36 @@
 """What ends a run that the model does not end itself, and what it is told before.
 
 A nudge is one line to the model; an end is one of the closed list of reasons. No guard looks at the clock
-of the host or at text in a message: they count.
+of the host or at text in a message: they count. Tokens and money are the meter's.
+
+    guard                                          nudge at        end at   reason
+    steps                                          3 before        max_steps
+    seconds                                        -               max_seconds
+    the same actions with the same results         2nd time        4th      repeating
+    ... that wait between two looks (polling)      6th time        12th     repeating
+    actions that show nothing new                  3 in a row      6        no_progress (repeating in a cycle)
+    failures                                       3, 6, 9         12       no_progress
+    replies that cannot be used                    1, 2, 3         4        no_progress
+    empty replies                                  1, 2            3        empty_replies
+    refusals by the user / where nobody answers    -               3 / 2    denied
 """
 
 from __future__ import annotations
 
-import ast
-import json
 from dataclasses import dataclass, field
 
 from nbagent.events import ActionStatus, Reason
+from nbagent.repetition import History, waits
 from nbagent.reply import Action
 
-#: The same call with the same result: said at the second time, ended at the fourth.
 REPEAT_NUDGE = 2
 REPEAT_END = 4
-#: Longest cycle of different steps that is recognised when it repeats.
-LONGEST_CYCLE = 3
+POLL_NUDGE = 6
+POLL_END = 12
+NOTHING_NEW_NUDGE = 3
+NOTHING_NEW_END = 6
 FAILURE_STREAK = 3
+FAILURES_END = 12
 EMPTY_REPLIES = 3
 MALFORMED_REPLIES = 4
 #: A user who said no three times in one run means it; where nobody answers, twice is enough.
@@ -49,7 +61,8 @@ class Guards:
 
     max_steps: int
     max_seconds: float
-    _seen: list[tuple[str, str]] = field(default_factory=list)
+    _history: History = field(default_factory=History)
+    _nothing_new: int = 0
     _failures: int = 0
     _empty: int = 0
     _malformed: int = 0
@@ -117,55 +130,53 @@ class Guards:
             )
         return None
 
-    def acted(self, action: Action, status: ActionStatus, result: str) -> Nudge | End | None:
-        """Take note of an action and its result; notice repetition and streaks of failure."""
+    def acted(self, action: Action, status: ActionStatus, result: str, changes: str = "") -> Nudge | End | None:
+        """Take note of an action, its result and what it changed; notice repetition, idling and failure."""
         self._acted = True
-        self._seen.append((signature(action), result))
-        repeats, period = self._repeats()
-        if repeats >= REPEAT_END:
+        failed = status in ("error", "invalid", "timeout")
+        news = self._history.add(action, result, changes, failed=failed)
+        polling = not failed and waits(action)
+        self._failures = self._failures + 1 if failed else 0
+        self._nothing_new = 0 if news else self._nothing_new + (not polling)
+        return self._repeating(polling) or self._failing() or self._idling()
+
+    def _repeating(self, polling: bool) -> Nudge | End | None:
+        repeats, period = self._history.repeats()
+        if repeats >= (POLL_END if polling else REPEAT_END):
             what = "the same step" if period == 1 else f"the same {period} steps"
             return End("repeating", f"Stopped: the model repeated {what} {repeats} times with the same result.")
-        if repeats >= REPEAT_NUDGE:
+        if repeats >= REPEAT_NUDGE and self._nothing_new >= NOTHING_NEW_END:
+            return End("repeating", f"Stopped: the model goes round in circles ({period} steps, nothing new).")
+        if polling and repeats == POLL_NUDGE:
+            return Nudge(
+                "polling",
+                f"Still the same after {repeats} looks. Wait longer between two looks, or go on without it.",
+            )
+        if repeats >= REPEAT_NUDGE and not polling:
             return Nudge(
                 "repeating",
                 "You did exactly this before, with the same result. Do something different, or give the answer.",
             )
-        if status in ("error", "invalid", "timeout"):
-            self._failures += 1
-            if self._failures % FAILURE_STREAK == 0:
-                return Nudge(
-                    "failure_streak",
-                    f"{self._failures} failures in a row. Look at the data again (types, columns, a few rows) "
-                    "before you change the code.",
-                )
-        else:
-            self._failures = 0
         return None
 
-    def _repeats(self) -> tuple[int, int]:
-        """Give how often the latest cycle of steps stands at the end of the run, and its length."""
-        best = (1, 1)
-        for period in range(1, LONGEST_CYCLE + 1):
-            cycle = self._seen[-period:]
-            if len(cycle) < period:
-                break
-            count = 1
-            while self._seen[-(count + 1) * period : -count * period] == cycle:
-                count += 1
-            if count > best[0]:
-                best = (count, period)
-        return best
+    def _failing(self) -> Nudge | End | None:
+        if self._failures >= FAILURES_END:
+            return End("no_progress", f"Stopped: {self._failures} failures in a row.")
+        if self._failures and self._failures % FAILURE_STREAK == 0 and self._nothing_new < NOTHING_NEW_END:
+            return Nudge(
+                "failure_streak",
+                f"{self._failures} failures in a row. Look at the data again (types, columns, a few rows) "
+                "before you change the code.",
+            )
+        return None
 
-
-def signature(action: Action) -> str:
-    """What makes two actions the same: key order, white space and comments do not count."""
-    try:
-        arguments = json.loads(action.arguments)
-    except ValueError:
-        return f"{action.tool} {action.arguments.strip()}"
-    if isinstance(arguments, dict) and isinstance(arguments.get("code"), str):
-        try:
-            arguments = {**arguments, "code": ast.dump(ast.parse(arguments["code"]))}
-        except (SyntaxError, ValueError, RecursionError):
-            arguments = {**arguments, "code": " ".join(arguments["code"].split())}
-    return f"{action.tool} {json.dumps(arguments, sort_keys=True)}"
+    def _idling(self) -> Nudge | End | None:
+        if self._nothing_new >= NOTHING_NEW_END:
+            return End("no_progress", f"Stopped: {self._nothing_new} steps in a row showed nothing new.")
+        if self._nothing_new == NOTHING_NEW_NUDGE:
+            return Nudge(
+                "nothing_new",
+                f"The last {self._nothing_new} steps showed nothing that you had not seen. Print what you still "
+                "need to know, or give the answer with what you have.",
+            )
+        return None

@@ -18,7 +18,9 @@ from nbagent.events import (
     ThoughtDelta,
     Usage,
 )
+from nbagent.live_text import LiveText
 from nbagent.models.assembler import CHARACTERS_PER_TOKEN
+from nbagent.redaction import Redactor
 from nbagent.reply import (
     Action,
     ActionPart,
@@ -54,7 +56,12 @@ class Listener:
     """Listens to one reply after the other; `reply` is the one under way, or the last one that was broken off."""
 
     emit: Callable[[Event], None]
+    redactor: Redactor
     reply: Reply = field(default_factory=Reply)
+    _live: LiveText = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._live = LiveText(self.redactor, self.emit)
 
     async def hear(self, parts: AsyncGenerator[ReplyPart, None]) -> Reply:
         """Take a whole reply in.
@@ -66,6 +73,7 @@ class Listener:
         async with aclosing(parts):
             async for part in parts:
                 self._take(part)
+        self._live.flush()
         reply, self.reply = self.reply, Reply()
         reply.thought, reply.reasoning = whole_characters(reply.thought), whole_characters(reply.reasoning)
         if reply.reasoning:
@@ -93,12 +101,12 @@ class Listener:
         match part:
             case Text(text):
                 reply.thought += text
-                self.emit(ThoughtDelta(text=whole_characters(text)))
+                self._live.show(ThoughtDelta(text=whole_characters(text)))
             case ReasoningText(text):
                 reply.reasoning += text
-                self.emit(ReasoningDelta(text=whole_characters(text)))
+                self._live.show(ReasoningDelta(text=whole_characters(text)))
             case ActionPart(tool, text):
-                self.emit(ActionDelta(tool=tool, text=whole_characters(text)))
+                self._live.show(ActionDelta(tool=tool, text=whole_characters(text)))
             case Action(call_id, tool, arguments):
                 reply.actions.append(Action(call_id, tool, whole_escapes(arguments)))
             case Raw(text):
@@ -109,6 +117,7 @@ class Listener:
                 reply.usage = usage
             case Attempt(number, wait, why):
                 self.reply = Reply()
+                self._live.flush()
                 self.emit(Retrying(attempt=number, wait=wait, why=why))
             case Finish(reason):
                 reply.finish = reason

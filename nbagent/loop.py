@@ -47,7 +47,7 @@ class Loop:
     _listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
-        self._listener = Listener(self.emit)
+        self._listener = Listener(self.emit, self.tool_context.redactor)
 
     async def run(self) -> None:
         """Run to an ending; whatever happens, the log gets a `RunFinished`.
@@ -151,7 +151,7 @@ class Loop:
             return denial
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
-        return self._heed(self.guards.acted(action, result.status, told))
+        return self._heed(self.guards.acted(action, result.status, told, result.changes))
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
         approval = await self.ask(request)

@@ -1,6 +1,7 @@
-"""Masks secrets of the environment wherever they would be shown, logged, sent or exported.
+"""Masks secrets wherever they would be shown, logged, sent or exported. Code may still use what is masked here.
 
-A value, no I/O: the environment is passed in. Code may still use what is masked here.
+Secrets are the values of the environment whose name says so, what looks like a key of a known service (see
+secret_shapes.py), and what the user's own patterns match. A value, no I/O: the environment is passed in.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import html
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
+
+from nbagent.secret_shapes import known_shapes
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|\w*PASSWORD|PASSWD|PASSPHRASE|PAT|CREDENTIAL)S?(?:$|_)", re.IGNORECASE
@@ -25,12 +28,20 @@ SHORTEST_SECRET = 8
 #: Lines of a secret with several (a PEM key) that are masked also on their own.
 _SHORTEST_LINE = 32
 _HEAD = 4
+#: Shorter texts hold no key.
+_SHORTEST_SHAPE = 12
+#: Characters of what was shown that a shape looks back at.
+_CONTEXT = 2
 
 
 class Redactor:
-    """Replaces each known secret by `[masked NAME]`; the same text always gives the same mask."""
+    """Replaces each secret by `[masked NAME]`; the same text always gives the same mask.
 
-    def __init__(self, secrets: Mapping[str, str]):
+    `patterns` are the user's own regular expressions, looked for within a line.
+    """
+
+    def __init__(self, secrets: Mapping[str, str], patterns: Sequence[str] = ()):
+        self.patterns = tuple(re.compile(pattern) for pattern in patterns)
         masks: dict[str, str] = {}
         for name, secret in secrets.items():
             for form in _forms(secret) if len(secret) >= SHORTEST_SECRET else ():
@@ -44,7 +55,7 @@ class Redactor:
         self._head = re.compile(f"(?={'|'.join(map(re.escape, heads))})")
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Redactor:
+    def from_environment(cls, environment: Mapping[str, str], patterns: Sequence[str] = ()) -> Redactor:
         """Take every variable whose name says that it holds a secret, and passwords within addresses."""
         secrets = {}
         for name, value in environment.items():
@@ -52,21 +63,32 @@ class Redactor:
                 secrets[name] = value.strip()
             elif _ADDRESS_NAME.search(name) and (found := _ADDRESS_PASSWORD.search(value)):
                 secrets[name] = unquote(found["password"])
-        return cls(secrets)
+        return cls(secrets, patterns)
 
     def text(self, text: str) -> str:
         """Mask the secrets in `text`."""
-        pattern = self._pattern(text)
-        return text if pattern is None else pattern.sub(lambda found: self._masks[found[0]], text)
+        text = self.known(text)
+        if len(text) >= _SHORTEST_SHAPE:
+            text = known_shapes().text(text)
+        return self.by_patterns(text) if self.patterns else text
+
+    def by_patterns(self, text: str) -> str:
+        """Mask what the user's own patterns match."""
+        lines = text.splitlines(keepends=True)
+        for pattern in self.patterns:
+            lines = [pattern.sub(lambda found: "[masked]" if found[0] else "", line) for line in lines]
+        return "".join(lines)
 
     def value(self, value: Any) -> Any:
         """Mask the secrets in every string of a JSON-like value; the value itself is left as it is."""
-        if not self._masks:
-            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.value(key): self.value(item) for key, item in value.items()}
+            return {
+                # By chance an image's base64 may look like any key: only what is known is looked for in it.
+                self.value(key): self.known(item) if _is_image(key, item) else self.value(item)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
             return type(value)(self.value(item) for item in value)
         return value
@@ -75,8 +97,13 @@ class Redactor:
         """Give a redactor for text that comes in pieces, where a secret may lie across two of them."""
         return StreamRedactor(self)
 
+    def known(self, text: str) -> str:
+        """Mask the secrets whose value is known."""
+        pattern = self._pattern(text)
+        return text if pattern is None else pattern.sub(lambda found: self._masks[found[0]], text)
+
     def split(self, text: str) -> tuple[str, str]:
-        """Give the masked beginning of `text`, and the rest that more text could still turn into a secret."""
+        """Mask known secrets: give the masked beginning, and the rest that more text could turn into one."""
         if not self._masks:
             return text, ""
         pattern, shown, position = self._pattern(text), [], 0
@@ -115,22 +142,47 @@ class Redactor:
 class StreamRedactor:
     """Masks a text that comes in pieces: keeps back what may be the beginning of a secret.
 
-    However the text is cut, what is given is what `Redactor.text` gives for the whole.
+    However the text is cut, what is given is what `Redactor.text` gives for the whole. The user's patterns may
+    match anything, so where there are some, whole lines are given.
     """
 
     def __init__(self, redactor: Redactor):
         self._redactor = redactor
-        self._kept = ""
+        self._kept = ""  # may become a known secret
+        self._open = ""  # may become one of a known shape
+        self._before = ""
+        self._line = ""
 
     def feed(self, piece: str) -> str:
         """Give what is safe to show now."""
         shown, self._kept = self._redactor.split(self._kept + piece)
-        return shown
+        return self._lines(self._shapes(shown, over=False), over=False)
 
     def flush(self) -> str:
         """Give the rest: the text is over, so what was kept back is as whole as it will be."""
         rest, self._kept = self._kept, ""
-        return self._redactor.text(rest)
+        return self._lines(self._shapes(self._redactor.known(rest), over=True), over=True)
+
+    def _shapes(self, piece: str, over: bool) -> str:
+        text, start = self._before + self._open + piece, len(self._before)
+        if over:
+            shown, self._open, self._before = known_shapes().end(text, start), "", ""
+            return shown
+        shown, self._open = known_shapes().split(text, start)
+        self._before = (self._before + shown)[-_CONTEXT:]
+        return shown
+
+    def _lines(self, piece: str, over: bool) -> str:
+        if not self._redactor.patterns:
+            return piece
+        text = self._line + piece
+        end = len(text) if over else text.rfind("\n") + 1
+        self._line = text[end:]
+        return self._redactor.by_patterns(text[:end])
+
+
+def _is_image(kind: object, value: object) -> bool:
+    return isinstance(kind, str) and kind.startswith("image/") and "svg" not in kind and isinstance(value, str)
 
 
 def _forms(secret: str) -> set[str]:

@@ -41,7 +41,6 @@ from nbagent.models.dialects import dialect_named
 from nbagent.prompt import closing_line, run_message, system_prompt
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
-from nbagent.redaction import Redactor
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
 from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.built_in import built_in
@@ -50,7 +49,7 @@ from nbagent.tools.gateway import Gateway
 from nbagent.tools.permission import Permission
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.workplace import RunContext, make_kernel, surroundings, with_key, working_folder
+from nbagent.workplace import RunContext, make_kernel, masked, redactor_for, surroundings, working_folder
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
@@ -81,7 +80,8 @@ class Session:
             self.log.close()
             raise
         self._host = host
-        self.redactor = Redactor.from_environment(with_key(environment, resolved.settings))
+        self._environment = environment
+        self.redactor = redactor_for(environment, resolved.settings)
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
         self._run = self._past.runs
@@ -352,6 +352,9 @@ class Session:
             if resolved.origins.get(name) == "option" and getattr(resolved.settings, name) != value:
                 raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
         settings = resolved.settings.model_copy(update=kept)
+        before = self.resolved.settings
+        if (settings.api_key, settings.secret_patterns) != (before.api_key, before.secret_patterns):
+            self.redactor = redactor_for(self._environment, settings)
         self.resolved = Resolved(settings, resolved.origins)
         return settings
 
@@ -376,7 +379,7 @@ class Session:
         """Mask, stamp, store, take into the conversation, then show."""
         if isinstance(event, StepStarted):
             self._step += 1
-        event = _masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
+        event = masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
         event = self.log.append(event)
         if event.stored:
             self.events.append(event)
@@ -385,12 +388,6 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
-
-
-def _masked(event: Event, redactor: Redactor) -> Event:
-    values = event.model_dump()
-    masked = redactor.value(values)
-    return event if masked == values else type(event).model_validate(masked)
 
 
 def _retrieved(starting: asyncio.Task[None]) -> None:

@@ -6,6 +6,7 @@ A setting has the same name everywhere: `max_steps`, `--max-steps`, `NBAGENT_MAX
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -49,6 +50,15 @@ def _price(text: str) -> str:
     return text.replace(" ", "")
 
 
+def _are_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    return patterns
+
+
 class Settings(BaseModel):
     """The choices and limits of a session; each run may change all but those that shape the kernel."""
 
@@ -82,6 +92,9 @@ class Settings(BaseModel):
         "workspace", description="What the agent's code may write to: the workspace only, or anything."
     )
     allow_write: tuple[str, ...] = Field((), description="Further folders that the agent's code may write to.")
+    secret_patterns: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
+        (), description="Regular expressions of your own secrets: masked like keys, within a line."
+    )
     approve: Literal["ask", "auto", "each", "off"] = Field(
         "ask",
         description="Which actions wait for a yes: ask (overwrite, network, destructive), "
@@ -204,6 +217,8 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 def _from_text(name: str, text: str) -> Any:
     if name == "allow_write":
         return tuple(part for part in text.split(":") if part)
+    if name == "secret_patterns":  # a colon may stand in a pattern
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
     return text
 
 

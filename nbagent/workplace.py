@@ -84,7 +84,16 @@ def working_folder(settings: Settings) -> Path:
     return folder
 
 
-def with_key(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Give the environment with the key in it, so that the key is masked like any other secret."""
+def redactor_for(environment: Mapping[str, str], settings: Settings) -> Redactor:
+    """Give what masks the secrets of an environment, the model's key and what the user's own patterns match."""
     key = settings.api_key.get_secret_value()
-    return {**environment, "NBAGENT_API_KEY": key} if key else dict(environment)
+    return Redactor.from_environment(
+        {**environment, "NBAGENT_API_KEY": key} if key else environment, settings.secret_patterns
+    )
+
+
+def masked(event: Event, redactor: Redactor) -> Event:
+    """Give an event with every secret in it masked."""
+    values = event.model_dump()
+    shown = redactor.value(values)
+    return event if shown == values else type(event).model_validate(shown)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.guards import EMPTY_REPLIES, End, Guards, Nudge, signature
+from nbagent.guards import EMPTY_REPLIES, NOTHING_NEW_END, End, Guards, Nudge
+from nbagent.repetition import signature
 from nbagent.reply import Action
 
 
@@ -35,6 +36,45 @@ def test_polling_that_sees_something_new_each_time_is_not_stopped(guards: Guards
     assert feed(guards, [("import random; print(random.random())", str(n)) for n in range(10)]) == [None] * 10
 
 
+@pytest.mark.parametrize(
+    "code",
+    ["import time\ntime.sleep(5)\nprint(job.status)", "await asyncio.sleep(1); job", "!sleep 5; squeue -u me"],
+)
+def test_polling_that_waits_may_see_the_same_for_long_and_is_told_to_wait_longer(
+    guards: Guards, code: str
+) -> None:
+    words = feed(guards, [(code, "running")] * 11)
+    assert [word.guard for word in words if isinstance(word, Nudge)] == ["polling"]
+    assert not [word for word in words if isinstance(word, End)]
+    assert feed(guards, [("print(job.result)", "42")]) == [None]
+
+
+def test_polling_for_ever_is_ended(guards: Guards) -> None:
+    end = feed(guards, [("time.sleep(5); print(job.status)", "running")] * 12)[-1]
+    assert isinstance(end, End)
+    assert end.reason == "repeating"
+
+
+def test_code_that_fails_is_no_polling_although_it_waits(guards: Guards) -> None:
+    words = [guards.acted(run_code("time.sleep(1); job"), "error", "NameError: job") for _ in range(4)]
+    assert isinstance(words[-1], End)
+
+
+def test_the_same_code_that_moves_something_each_time_is_not_stopped(guards: Guards) -> None:
+    words = [guards.acted(run_code("x = x + 1"), "ok", "", f"x: int {n}") for n in range(12)]
+    assert words == [None] * 12
+
+
+def test_the_same_code_that_sets_the_same_again_is(guards: Guards) -> None:
+    words = [guards.acted(run_code("x = 1"), "ok", "", "x: int 1" if n == 0 else "") for n in range(4)]
+    assert isinstance(words[-1], End)
+
+
+def test_addresses_and_timings_make_no_difference(guards: Guards) -> None:
+    results = [f"<Job at 0x7f3a{n:08x}>\nWall time: {n} ms" for n in range(4)]
+    assert isinstance(feed(guards, [("%time job", result) for result in results])[-1], End)
+
+
 @pytest.mark.parametrize("period", [2, 3])
 def test_cycles_of_different_steps_are_caught(guards: Guards, period: int) -> None:
     words = feed(guards, [(f"x = {n % period}", f"result {n % period}") for n in range(20)])
@@ -55,6 +95,47 @@ def test_three_failures_in_a_row_ask_for_a_look_at_the_data(guards: Guards) -> N
     assert words[:2] == [None, None]
     assert isinstance(words[2], Nudge)
     assert words[2].guard == "failure_streak"
+
+
+def test_retries_that_differ_are_nudged_and_only_a_dozen_in_a_row_end_the_run(guards: Guards) -> None:
+    words = [guards.acted(run_code(f"df.col{n}"), "error", f"KeyError {n}") for n in range(12)]
+    assert [word.guard for word in words if isinstance(word, Nudge)] == ["failure_streak"] * 3
+    assert isinstance(words[-1], End)
+    assert words[-1].reason == "no_progress"
+
+
+def test_the_same_error_from_ever_other_code_is_no_progress(guards: Guards) -> None:
+    words = [guards.acted(run_code(f"df['a'] + {n}"), "error", "KeyError: 'a'") for n in range(10)]
+    end = next(word for word in words if isinstance(word, End))
+    assert end.reason == "no_progress"
+    assert words.index(end) == NOTHING_NEW_END
+
+
+def test_steps_that_show_nothing_new_are_nudged_then_ended(guards: Guards) -> None:
+    table = "a  b\n" + "1  2\n" * 40
+    codes = ["df", "print(df)", "df.head(99)", "df[:]", "df.copy()", "(df)", "df.iloc[:]"]
+    words = feed(guards, [(code, table) for code in codes])
+    assert [word.guard for word in words if isinstance(word, Nudge)] == ["nothing_new"]
+    assert isinstance(words[-1], End)
+    assert words[-1].reason == "no_progress"
+
+
+def test_short_answers_to_other_questions_and_figures_are_news(guards: Guards) -> None:
+    checks = [(f"print(df['{name}'].is_unique)", "True") for name in "abcdefgh"]
+    plots = [(f"df['{name}'].hist()", "[figure: 640x480 png]") for name in "abcdefgh"]
+    assert feed(guards, checks + plots) == [None] * 16
+
+
+def test_silent_steps_that_change_something_are_news(guards: Guards) -> None:
+    words = [guards.acted(run_code(f"y{n} = {n}"), "ok", "", f"y{n}: int {n}") for n in range(10)]
+    assert words == [None] * 10
+
+
+def test_going_round_in_long_circles_is_caught_as_nothing_new(guards: Guards) -> None:
+    words = feed(guards, [(f"x = {n % 5}", f"result {n % 5}") for n in range(30)])
+    end = next(word for word in words if isinstance(word, End))
+    assert end.reason == "no_progress"
+    assert words.index(end) == 5 + NOTHING_NEW_END - 1
 
 
 def test_a_success_ends_the_streak(guards: Guards) -> None:

@@ -10,7 +10,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
-    0: ("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
+    0: (
+        *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
+        *("secret_rules", "secret_shapes"),
+    ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
         *(
@@ -28,7 +31,8 @@ LAYERS = {
             "agent_thread",
         ),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
-        *("listening", "negotiation", "meter", "summing_up"),
+        *("listening", "negotiation", "meter", "summing_up", "live_text"),
+        *("repetition", "remembered"),
     ),
     3: (
         "view",
