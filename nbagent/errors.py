@@ -16,6 +16,7 @@
     ├── WeightsError
     ├── KernelError
     │   ├── KernelNotStarted
+    │   ├── CheckpointDeclined
     │   └── KernelLost
     ├── TransferError
     ├── StoreError
@@ -108,6 +109,10 @@ class KernelError(NbAgentError):
 
 class KernelNotStarted(KernelError):
     """The kernel process ended or stayed silent while it was starting; its own words are quoted."""
+
+
+class CheckpointDeclined(KernelError):
+    """The kernel's state could not be kept, or is not kept any more; the message says why."""
 
 
 class KernelLost(KernelError):

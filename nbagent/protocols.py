@@ -108,14 +108,55 @@ class Executed:
     error: str = ""  #: "NameError: name 'df' is not defined", or how the kernel died
     state_lost: bool = False
     lost_names: tuple[str, ...] = ()
+    restored: str = ""  #: mark of the checkpoint that was gone back to after the kernel's end
+    back_names: tuple[str, ...] = ()  #: what is there again because of it
     changes: tuple[Variable, ...] = ()
     gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """What going back to a checkpoint did to the variables."""
+
+    back: tuple[str, ...]  #: are as they were then
+    gone: tuple[str, ...]  #: did not exist then
+    cut: str = ""  #: connections that have to be opened anew, in words
+
+
+class Checkpoints(Protocol):
+    """Kernel states that can be gone back to, each named by a mark. Files and other systems are no part of them."""
+
+    async def checkpoint(self) -> str:
+        """Keep the state as it is; give its mark, the last one where nothing has run since.
+
+        Raises:
+            CheckpointDeclined: what is loaded or running would not survive it; the message says what.
+        """
+        ...
+
+    def checkpoint_soon(self) -> None:
+        """Begin to, so that the next `checkpoint` need not wait."""
+        ...
+
+    def has(self, mark: str) -> bool:
+        """Whether a checkpoint is still kept."""
+        ...
+
+    async def go_back(self, mark: str) -> WentBack:
+        """Go back to a checkpoint; later ones are gone then.
+
+        Raises:
+            CheckpointDeclined: it is not kept any more, and nothing has changed.
+            KernelError: its process ended; the kernel's variables are lost.
+        """
+        ...
 
 
 class Kernel(Protocol):
     """A persistent place where code runs."""
 
     generation: int  #: grows whenever the variables were lost
+    checkpoints: Checkpoints | None  #: None where there are none
     confinement: str  #: what holds its code, in words, or why nothing does
 
     async def start(self) -> None:
@@ -142,6 +183,10 @@ class Kernel(Protocol):
 
     async def adopt(self, name: str, file: Path) -> str:
         """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
+        ...
+
+    async def restart(self) -> None:
+        """Replace it by a new one, without variables. Raises `KernelNotStarted`."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The two sockets to a kernel and the requests under way, by nbclient's rules.
+"""The requests to a kernel that are under way, by nbclient's rules, and the two sockets to an ordinary one.
 
 A request is over when its reply *and* its `idle` are in. What belongs to no request under way is dropped:
 text that a thread prints after its cell went idle is nobody's output and never mixed into the next cell's.
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from jupyter_client.asynchronous import AsyncKernelClient
+from jupyter_client.session import Session
 from zmq.error import ZMQError
 
 from nbagent.kernels.outputs import Outputs
@@ -77,41 +79,36 @@ class Conversation:
             self.over.set_result(None)
 
 
-class Channels:
+class Channels(ABC):
     """Sends requests and sorts what comes back to their conversations."""
 
-    def __init__(self, client: AsyncKernelClient):
-        self._client = client
-        self._session = client.session
+    def __init__(self, session: Session):
+        self._session = session
         self._loop = asyncio.get_running_loop()
         self._conversations: dict[str, Conversation] = {}
         self._heard = 0.0
-        self._readers = [
-            asyncio.create_task(self._read(client.shell_channel.socket)),
-            asyncio.create_task(self._read(client.iopub_channel.socket)),
-        ]
 
     def execute(
         self, code: str, *, silent: bool, expression: str = "", outputs: Outputs | None = None
     ) -> Conversation:
         """Ask the kernel to run `code` and then, if that went well, to evaluate `expression`."""
-        request = self._client.execute(
-            code,
-            silent=silent,
-            store_history=not silent,
-            user_expressions={"probe": expression} if expression else {},
-            allow_stdin=False,
-            stop_on_error=False,  # there is never a second request to stop, but one about the error
-        )
-        return self._begin(request, outputs)
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": not silent,
+            "user_expressions": {"probe": expression} if expression else {},
+            "allow_stdin": False,
+            "stop_on_error": False,  # there is never a second request to stop, but one about the error
+        }
+        return self._begin("execute_request", content, outputs)
 
     def greet(self) -> Conversation:
         """Ask the kernel who it is, to learn whether it listens."""
-        return self._begin(self._client.kernel_info(), None)
+        return self._begin("kernel_info_request", {}, None)
 
     def ask_to_exit(self) -> None:
         """Ask the kernel to end, its exit handlers and open files included."""
-        self._client.shell_channel.send(self._session.msg("shutdown_request", {"restart": False}))
+        self._send(self._session.msg("shutdown_request", {"restart": False}))
 
     def forget(self, conversation: Conversation) -> None:
         """Drop what may still come for a conversation."""
@@ -124,30 +121,22 @@ class Channels:
         while (now := self._loop.time()) < min(self._heard + quiet, until):  # noqa: ASYNC110 (it moves)
             await asyncio.sleep(min(self._heard + quiet, until) - now)
 
+    @abstractmethod
     async def close(self) -> None:
         """Stop reading and close the sockets."""
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        self._client.stop_channels()
 
-    def _begin(self, request: str, outputs: Outputs | None) -> Conversation:
-        conversation = self._conversations[request] = Conversation(outputs)
+    @abstractmethod
+    def _send(self, message: dict[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _catch_up(self) -> None:
+        """Take in what came some other way before a conversation is over."""
+
+    def _begin(self, kind: str, content: dict[str, Any], outputs: Outputs | None) -> Conversation:
+        message = self._session.msg(kind, content)
+        conversation = self._conversations[message["header"]["msg_id"]] = Conversation(outputs)
+        self._send(message)
         return conversation
-
-    async def _read(self, socket: Any) -> None:
-        weight = 0
-        while True:
-            try:
-                parts = await socket.recv_multipart()
-            except ZMQError:  # closed under us
-                return
-            weight += max(LEAST, sum(map(len, parts)))
-            self._sort(parts)
-            del parts  # up to many MB, while we wait for the next one
-            if weight > FAIR:
-                weight = 0
-                await asyncio.sleep(0)
 
     def _sort(self, parts: list[bytes]) -> None:
         self._heard = self._loop.time()
@@ -165,7 +154,48 @@ class Channels:
         if not isinstance(content, dict):
             return
         conversation.heard = self._heard
+        if kind == "status" and content.get("execution_state") == "idle":
+            self._catch_up()
         if kind in ("execute_reply", "kernel_info_reply"):
             conversation.take_reply(content)
         else:
             conversation.take_published(kind, content)
+
+
+class SocketChannels(Channels):
+    """The two zmq sockets to an ordinary kernel."""
+
+    def __init__(self, client: AsyncKernelClient):
+        super().__init__(client.session)
+        self._client = client
+        self._readers = [
+            asyncio.create_task(self._read(client.shell_channel.socket)),
+            asyncio.create_task(self._read(client.iopub_channel.socket)),
+        ]
+
+    async def close(self) -> None:
+        """Stop reading and close the sockets."""
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        self._client.stop_channels()
+
+    def _catch_up(self) -> None:
+        pass  # everything comes over the sockets
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._client.shell_channel.send(message)
+
+    async def _read(self, socket: Any) -> None:
+        weight = 0
+        while True:
+            try:
+                parts = await socket.recv_multipart()
+            except ZMQError:  # closed under us
+                return
+            weight += max(LEAST, sum(map(len, parts)))
+            self._sort(parts)
+            del parts  # up to many MB, while we wait for the next one
+            if weight > FAIR:
+                weight = 0
+                await asyncio.sleep(0)

@@ -16,10 +16,12 @@ import os
 import shutil
 import signal
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Self
 
 import zmq
 import zmq.asyncio
@@ -28,7 +30,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels import launch, probe
-from nbagent.kernels.channels import Channels
+from nbagent.kernels.channels import Channels, SocketChannels
 from nbagent.kernels.confinement import Confinement
 
 POLL = 0.2  #: seconds between two looks at whether the process lives
@@ -73,36 +75,18 @@ class _OneSpec(KernelSpecManager):  # type: ignore[misc]
         return KernelSpec(argv=self.argv, display_name=kernel_name, language="python")
 
 
-class Child:
+class Child(ABC):
     """A running kernel process with its channels."""
 
     def __init__(self, plan: Launch):
         self._plan = plan
         self._room = Path(tempfile.mkdtemp(prefix="nbagent-"))
         self._log = plan.scratch / "kernel.log"
-        self._context = zmq.asyncio.Context()
-        self._context.setsockopt(zmq.RCVHWM, QUEUED)
-        self._context.setsockopt(zmq.RECONNECT_IVL, 20)
-        self._manager = AsyncKernelManager(
-            kernel_name="nbagent",
-            transport="ipc" if os.name == "posix" else "tcp",
-            connection_file=str(self._room / "k.json"),
-            context=self._context,
-            kernel_spec_manager=_OneSpec(),
-            log=_LOG,
-        )
-        self._manager.kernel_spec_manager.argv = [
-            plan.python,
-            launch.__file__,
-            str(self._room / "plan.json"),
-            str(self._room / "outcome.json"),
-            "{connection_file}",
-        ]
         self._channels: Channels | None = None
         self.refused = ""  #: why the system would not confine the process
 
     @classmethod
-    async def start(cls, plan: Launch) -> Child:
+    async def start(cls, plan: Launch) -> Self:
         """Start one and wait until it listens.
 
         Raises:
@@ -120,38 +104,53 @@ class Child:
 
     @property
     def channels(self) -> Channels:
-        """The sockets; there are some once it was started."""
+        """The way to it; there is one once it was started."""
         assert self._channels is not None
         return self._channels
 
     async def _start(self) -> None:
-        plan = self._plan
-        confinement = plan.confinement
+        confinement = self._plan.confinement
         values = {
             "host": os.getpid(),
             "confine": confinement.active,
             "writable": [str(path) for path in (*confinement.writable, self._room)],
             "hidden": [str(path) for path in confinement.hidden],
-            "arguments": _ARGUMENTS,
+            "arguments": self._arguments(),
         }
-        (self._room / "plan.json").write_text(json.dumps(values))
+        self._plan_file.write_text(json.dumps(values))
         with self._log.open("ab") as log:
             log.truncate(0)
             try:
-                await self._manager.start_kernel(
-                    cwd=str(plan.folder), env=dict(plan.environment), stdout=log, stderr=log
-                )
+                self._channels = await self._spawn(log)
             except OSError as error:
-                raise KernelNotStarted(f"{plan.python} cannot be started: {error.strerror}") from error
-        client = self._manager.client()
-        client.start_channels(stdin=False, hb=False, control=False)
-        self._channels = Channels(client)
+                raise KernelNotStarted(f"{self._plan.python} cannot be started: {error.strerror}") from error
         try:
-            await asyncio.wait_for(self._ready(), plan.timeout)
+            await asyncio.wait_for(self._ready(), self._plan.timeout)
         except TimeoutError:
-            words = self.last_words()
-            raise KernelNotStarted(f"the kernel did not answer within {plan.timeout:g} s{words}") from None
+            words, seconds = self.last_words(), self._plan.timeout
+            raise KernelNotStarted(f"the kernel did not answer within {seconds:g} s{words}") from None
         shutil.rmtree(self._room, ignore_errors=True)
+
+    @property
+    def _plan_file(self) -> Path:
+        return self._room / "plan.json"
+
+    @property
+    def _outcome_file(self) -> Path:
+        return self._room / "outcome.json"
+
+    @property
+    def _command(self) -> list[str]:
+        """What is executed: it becomes the interpreter with `_arguments`."""
+        return [self._plan.python, launch.__file__, str(self._plan_file), str(self._outcome_file)]
+
+    @abstractmethod
+    def _arguments(self) -> list[str]:
+        """Give what the interpreter is to run in the end."""
+
+    @abstractmethod
+    async def _spawn(self, log: BinaryIO) -> Channels:
+        """Start the process, its own words going to `log`. Raises OSError."""
 
     async def _ready(self) -> None:
         """Wait until the kernel answers and its published messages reach us, then install the probe."""
@@ -164,7 +163,7 @@ class Child:
             await asyncio.wait({greeting.over}, timeout=0.2)
             heard = greeting.idle
             self.channels.forget(greeting)
-        outcome = json.loads((self._room / "outcome.json").read_text())
+        outcome = json.loads(self._outcome_file.read_text())
         self.refused = str(outcome["refused"])
         source = Path(probe.__file__).read_text(encoding="utf-8")
         installed = self.channels.execute(_INSTALL_PROBE.format(source=source), silent=True)
@@ -180,8 +179,8 @@ class Child:
         how = await self.death()
         if not how:
             return
-        outcome = self._room / "outcome.json"
-        if outcome.exists() and not json.loads(outcome.read_text())["ipykernel"]:
+        found = self._outcome_file.exists() and json.loads(self._outcome_file.read_text())["ipykernel"]
+        if self._outcome_file.exists() and not found:
             python = self._plan.python
             raise KernelNotStarted(f"{python} has no ipykernel: run `{python} -m pip install ipykernel`")
         raise KernelNotStarted(f"the kernel process {how} while it was starting{self.last_words()}")
@@ -195,31 +194,13 @@ class Child:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return ": " + " / ".join(lines[-3:])[-500:] if lines else " and said nothing"
 
+    @abstractmethod
     async def death(self) -> str:
-        """Say how the process ended, e.g. "exited with code 7"; "" while it lives.
+        """Say how the kernel ended, e.g. "exited with code 7"; "" while it lives."""
 
-        The process is not waited for yet, so that its number stays its own until `close`.
-        """
-        provisioner = self._manager.provisioner
-        if provisioner is None or not provisioner.has_process:
-            return "has ended"
-        if not hasattr(os, "waitid"):
-            code = await provisioner.poll()
-            return "" if code is None else _how_it_ended(code)
-        try:
-            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
-        except ChildProcessError:  # someone in this process waits for every child
-            return "has ended"
-        if end is None:
-            return ""
-        return _how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
-
+    @abstractmethod
     async def interrupt(self) -> None:
         """Interrupt what runs, in this kernel's own process group."""
-        with suppress(RuntimeError, OSError):  # it has just ended
-            await self._manager.interrupt_kernel()
-        # ipykernel's handler for code that awaits does not wake the event loop: any message does.
-        self.channels.forget(self.channels.greet())
 
     def bound_log(self) -> None:
         """Forget the kernel's own words where they are too many."""
@@ -234,19 +215,15 @@ class Child:
         """
         await asyncio.shield(asyncio.create_task(self._close(gentle)))
 
+    @abstractmethod
+    async def _end(self) -> None:
+        """End the process and its group and close what leads to it."""
+
     async def _close(self, gentle: bool) -> None:
         if gentle and not await self.death():
             self.channels.ask_to_exit()
             await self._ended_within(EXIT_GRACE)
-        provisioner = self._manager.provisioner
-        if provisioner is not None and provisioner.has_process:
-            await provisioner.kill()  # after its end too: the group lives on in what the code started
-            await self._ended_within(EXIT_GRACE)
-            await provisioner.wait()
-        if self._channels is not None:
-            await self._channels.close()
-        await self._manager.cleanup_resources()
-        self._context.destroy(linger=0)
+        await self._end()
         shutil.rmtree(self._room, ignore_errors=True)
 
     async def _ended_within(self, seconds: float) -> None:
@@ -256,7 +233,74 @@ class Child:
             await asyncio.sleep(0.005)
 
 
-def _how_it_ended(code: int) -> str:
+class SocketChild(Child):
+    """An ordinary ipykernel, started by jupyter_client."""
+
+    def __init__(self, plan: Launch):
+        super().__init__(plan)
+        self._context = zmq.asyncio.Context()
+        self._context.setsockopt(zmq.RCVHWM, QUEUED)
+        self._context.setsockopt(zmq.RECONNECT_IVL, 20)
+        self._manager = AsyncKernelManager(
+            kernel_name="nbagent",
+            transport="ipc" if os.name == "posix" else "tcp",
+            connection_file=str(self._room / "k.json"),
+            context=self._context,
+            kernel_spec_manager=_OneSpec(),
+            log=_LOG,
+        )
+        self._manager.kernel_spec_manager.argv = self._command
+
+    def _arguments(self) -> list[str]:
+        return ["-m", "ipykernel_launcher", "-f", str(self._room / "k.json"), *_ARGUMENTS]
+
+    async def _spawn(self, log: BinaryIO) -> Channels:
+        await self._manager.start_kernel(
+            cwd=str(self._plan.folder), env=dict(self._plan.environment), stdout=log, stderr=log
+        )
+        client = self._manager.client()
+        client.start_channels(stdin=False, hb=False, control=False)
+        return SocketChannels(client)
+
+    async def death(self) -> str:
+        """Say how the process ended, e.g. "exited with code 7"; "" while it lives.
+
+        The process is not waited for yet, so that its number stays its own until `close`.
+        """
+        provisioner = self._manager.provisioner
+        if provisioner is None or not provisioner.has_process:
+            return "has ended"
+        if not hasattr(os, "waitid"):
+            code = await provisioner.poll()
+            return "" if code is None else how_it_ended(code)
+        try:
+            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
+        except ChildProcessError:  # someone in this process waits for every child
+            return "has ended"
+        if end is None:
+            return ""
+        return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs, in this kernel's own process group."""
+        with suppress(RuntimeError, OSError):  # it has just ended
+            await self._manager.interrupt_kernel()
+        # ipykernel's handler for code that awaits does not wake the event loop: any message does.
+        self.channels.forget(self.channels.greet())
+
+    async def _end(self) -> None:
+        provisioner = self._manager.provisioner
+        if provisioner is not None and provisioner.has_process:
+            await provisioner.kill()  # after its end too: the group lives on in what the code started
+            await self._ended_within(EXIT_GRACE)
+            await provisioner.wait()
+        if self._channels is not None:
+            await self._channels.close()
+        await self._manager.cleanup_resources()
+        self._context.destroy(linger=0)
+
+
+def how_it_ended(code: int) -> str:
     """Say it in words; a negative code is a signal's."""
     if code >= 0:
         return f"exited with code {code}"

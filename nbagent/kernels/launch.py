@@ -1,4 +1,4 @@
-"""Becomes a kernel: dies with its host, confines itself with Landlock, then executes ipykernel in place.
+"""Becomes a kernel: dies with its host, confines itself with Landlock, then executes the kernel in place.
 
 A script for the kernel's interpreter, which may be another than the host's: standard library only. The
 plan is a JSON file; what came of it is left in another one beside it.
@@ -112,7 +112,7 @@ def _checked(result: int) -> int:
     return int(result)
 
 
-def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
+def main(plan_file: str, outcome_file: str) -> None:
     """Carry out the plan and become the kernel."""
     plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
     _die_with(plan["host"])
@@ -126,8 +126,7 @@ def main(plan_file: str, outcome_file: str, connection_file: str) -> None:
             outcome["refused"] = error.strerror or "refused"
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     if outcome["ipykernel"]:
-        arguments = ["-m", "ipykernel_launcher", "-f", connection_file, *plan["arguments"]]
-        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, *plan["arguments"]])  # noqa: S606
 
 
 if __name__ == "__main__":

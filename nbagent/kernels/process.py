@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 from nbagent.errors import KernelError, KernelLost, KernelNotStarted, TransferError
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
-from nbagent.kernels.child import POLL, Child, Launch
+from nbagent.kernels.child import POLL, Child, Launch, SocketChild
 from nbagent.kernels.confinement import Confinement, confinement_for, environment_for
 from nbagent.kernels.outputs import Outputs, valid_text
-from nbagent.protocols import Executed, Variable
+from nbagent.protocols import Checkpoints, Executed, Variable
 
 INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next, stronger one
 IDLE_GRACE = 2.0  #: seconds of silence after a reply whose `idle` was lost in a flood
@@ -72,6 +72,7 @@ class ProcessKernel:
         output_characters: int = 200_000,
     ):
         self.generation = 0
+        self.checkpoints: Checkpoints | None = None
         self.confinement = ""
         self.python = python or sys.executable
         self._folder, self._scratch = Path(folder), Path(scratch)
@@ -130,6 +131,16 @@ class ProcessKernel:
         """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
         return await self._in_turn(self._adopt(name, Path(file)))
 
+    async def restart(self) -> None:
+        """Replace it by a new one, without variables. Raises `KernelNotStarted`."""
+        async with self._turn:
+            child, self._child = self._child, None
+            if child is not None:
+                await child.close()
+            self._known.clear()
+            self.generation += 1
+            await self._ensure()
+
     async def close(self) -> None:
         """End it and all that its code started in its process group."""
         self._closed = True
@@ -170,6 +181,7 @@ class ProcessKernel:
         async with self._turn:
             if job.stop.done():
                 return Executed(status="interrupted", seconds=0.0)
+            self._state_changes()
             if self._child is not None and (how := await self._child.death()):
                 why = f"the kernel process {how} before this code, which was not run"
                 return await self._restarted("died", started, why)
@@ -289,11 +301,14 @@ class ProcessKernel:
         held = confinement_for(self._confine, self._folder, self._scratch, self._allow_write, home)
         environment = environment_for(held, os.environ, self._hidden_environment, self._scratch, home)
         plan = Launch(self.python, self._folder, self._scratch, environment, held, self._startup_timeout)
-        child = await Child.start(plan)
+        child = await self._start_child(plan)
         if child.refused:
             held = Confinement(active=False, words=f"none: the system refused it ({child.refused})")
         self._confinement, self.confinement = held, held.words
         return child
+
+    async def _start_child(self, plan: Launch) -> Child:
+        return await SocketChild.start(plan)
 
     async def _restarted(
         self, status: Literal["died", "timeout", "interrupted"], started: float, why: str
@@ -305,20 +320,27 @@ class ProcessKernel:
         child, self._child = self._child, None
         if child is not None:
             await child.close()
-        self.generation += 1
-        self._deaths += status == "died"
-        if self._deaths >= MOST_DEATHS:
-            raise KernelLost(f"the kernel died {self._deaths} times in a row, at last: {why}")
+        self._count_loss(status, why)
         try:
             self._child = await self._launch()
         except KernelNotStarted as error:
             raise KernelLost(f"{why}, and no new one could be started: {error}") from error
         return Executed(status, seconds, error=why, state_lost=True, lost_names=lost)
 
+    def _count_loss(self, status: str, why: str) -> None:
+        self.generation += 1
+        self._deaths += status == "died"
+        if self._deaths >= MOST_DEATHS:
+            raise KernelLost(f"the kernel died {self._deaths} times in a row, at last: {why}")
+
+    def _state_changes(self) -> None:
+        """Code is about to run that may change the variables."""
+
     # -- variables that travel --------------------------------------------------------------------------
 
     async def _bring(self, name: str, file: Path) -> None:
         async with self._turn:
+            self._state_changes()
             # The file may lie where the kernel's code may not read.
             place = self._place()
             try:

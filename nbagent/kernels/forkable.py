@@ -1,0 +1,386 @@
+"""A kernel process that can be forked while it waits: its checkpoints are forks that sleep.
+
+The host holds one socket to the worker that is the kernel and one to each sleeper; the keeper (see zygote/)
+tells how each ended. A sleeper whose socket is closed ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from jupyter_client.session import Session
+
+from nbagent.errors import KernelError
+from nbagent.kernels.channels import Channels, Conversation
+from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended
+from nbagent.kernels.outputs import Outputs
+from nbagent.kernels.zygote.wire import CHECKPOINT, CHUNK, RESUME, SHELL, STREAM, Frame, Unpacker, pack, receive
+
+FORK_SECONDS = 30.0  #: after which a fork, or a sleeper that is to wake, is given up
+MOST_CAUGHT_UP = 64  #: chunks of direct output that are read before a request counts as over
+
+_BOOTSTRAP = Path(__file__).parent / "zygote" / "bootstrap.py"
+
+
+class _Printed:
+    """What code wrote to a descriptor directly, or a subprocess of it."""
+
+    def __init__(self, name: str, take: Callable[[str, str], None]):
+        self._name, self._take = name, take
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._loop = asyncio.get_running_loop()
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._loop.add_reader(self._reading, self.read)
+
+    def read(self, most: int = 1) -> None:
+        """Take in at most so many chunks of what is there."""
+        for _ in range(most):
+            try:
+                data = os.read(self._reading, CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.remove_reader(self._reading)
+                return
+            if text := self._decoder.decode(data):
+                self._take(self._name, text)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+
+
+class WireChannels(Channels):
+    """Speaks to a worker over one unix socket; the two pipes carry what was written to descriptors 1 and 2."""
+
+    def __init__(self, sock: socket.socket):
+        super().__init__(Session(key=b""))
+        self.printed = [_Printed(name, self._print) for name in ("stdout", "stderr")]
+        self._answers: dict[str, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
+        self._speaker: Conversation | None = None
+        self._socket: socket.socket | None = None
+        self.replace(sock)
+
+    def replace(self, sock: socket.socket) -> None:
+        """Speak to another worker from here on."""
+        self._drop()
+        self._conversations.clear()
+        self._unpacker, self._unsent, self._descriptors = Unpacker(), bytearray(), list[int]()
+        self._socket = sock
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._read)
+
+    async def checkpoint(self, mark: str) -> tuple[dict[str, Any], list[int]]:
+        """Ask for a fork; give the worker's answer and the descriptors that came with it."""
+        answer = self._answers[mark] = self._loop.create_future()
+        self._write(pack(CHECKPOINT, [json.dumps({"id": mark}).encode()]))
+        try:
+            told: tuple[dict[str, Any], list[int]] = await answer
+            return told
+        finally:
+            del self._answers[mark]
+
+    async def close(self) -> None:
+        """Close the sockets."""
+        self._drop()
+        for printed in self.printed:
+            printed.close()
+
+    def _drop(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            sock.close()
+
+    def _begin(self, kind: str, content: dict[str, Any], outputs: Outputs | None) -> Conversation:
+        conversation = super()._begin(kind, content, outputs)
+        if outputs is not None:
+            self._speaker = conversation
+        return conversation
+
+    def _print(self, name: str, text: str) -> None:
+        if self._speaker is not None:
+            self._speaker.heard = self._heard = self._loop.time()
+            self._speaker.take_published("stream", {"name": name, "text": text})
+
+    def _catch_up(self) -> None:
+        for printed in self.printed:
+            printed.read(MOST_CAUGHT_UP)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._write(pack(SHELL, self._session.serialize(message)))
+
+    def _write(self, data: bytes) -> None:
+        if self._socket is None:
+            return
+        self._unsent += data
+        self._flush()
+        if self._unsent:
+            self._loop.add_writer(self._socket, self._flush)
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:  # it has ended, which is noticed elsewhere
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            data, descriptors = receive(self._socket)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data, descriptors = b"", []
+        if not data:
+            self._loop.remove_reader(self._socket)
+            return
+        self._descriptors += descriptors
+        self._sort_frames(self._unpacker.feed(data))
+
+    def _sort_frames(self, frames: list[Frame]) -> None:
+        texts: list[bytes] = []
+        speaking: list[bytes] = []  # the name and the parent of `texts`
+        for kind, parts in [*frames, (b"", [])]:
+            if kind == STREAM and parts[:2] == speaking:
+                texts.append(parts[2])
+                continue
+            if texts:
+                self._take_text(speaking[0], speaking[1], b"".join(texts))
+                texts, speaking = [], []
+            if kind == STREAM:
+                speaking, texts = parts[:2], [parts[2]]
+            elif kind == CHECKPOINT:
+                self._take_answer(json.loads(parts[0]))
+            elif kind:
+                self._sort(parts)
+
+    def _take_text(self, name: bytes, parent: bytes, data: bytes) -> None:
+        self._heard = self._loop.time()
+        if (conversation := self._conversations.get(parent.decode())) is not None:
+            conversation.heard = self._heard
+            text = data.decode("utf-8", "replace")
+            conversation.take_published("stream", {"name": name.decode(), "text": text})
+
+    def _take_answer(self, answer: dict[str, Any]) -> None:
+        passed = [self._descriptors.pop(0)] if "pid" in answer else []
+        waiting = self._answers.get(answer["id"])
+        if waiting is not None and not waiting.done():
+            waiting.set_result((answer, passed))
+        else:
+            for descriptor in passed:
+                os.close(descriptor)
+
+
+@dataclass
+class Sleeper:
+    """A checkpoint: the process that sleeps and the socket that wakes it."""
+
+    pid: int
+    socket: socket.socket
+    milliseconds: float  #: that the fork took
+
+    def drop(self) -> None:
+        """Let it end."""
+        self.socket.close()
+
+
+@dataclass
+class ForkableChild(Child):
+    """Started directly: its sockets are inherited, none is in the file system."""
+
+    plan: Launch
+    sleepers: dict[str, Sleeper] = field(default_factory=dict)  #: by mark, oldest first
+
+    def __post_init__(self) -> None:
+        super().__init__(self.plan)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._told = b""
+        self._worker = 0
+        self._ends: dict[int, int] = {}  # process number -> exit code, negative for a signal
+
+    def _arguments(self) -> list[str]:
+        return [str(_BOOTSTRAP), *map(str, self._inherited)]
+
+    async def _start(self) -> None:
+        self._control, keepers_end = socket.socketpair()
+        own_end, workers_end = socket.socketpair()
+        self._channels = channels = WireChannels(own_end)
+        self._inherited = [keepers_end.fileno(), workers_end.fileno(), *(one.writing for one in channels.printed)]
+        self._control.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._control, self._listen)
+        self._handed_over = [keepers_end, workers_end]
+        await super()._start()
+
+    async def _spawn(self, log: BinaryIO) -> Channels:
+        assert self._channels is not None
+        try:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 (it dies with the thread that starts it: this one)
+                self._command,
+                cwd=self.plan.folder,
+                env=dict(self.plan.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=self._inherited,
+                start_new_session=True,
+            )
+        finally:
+            for end in self._handed_over:
+                end.close()
+            for descriptor in self._inherited[2:]:
+                os.close(descriptor)
+        return self._channels
+
+    def _listen(self) -> None:
+        """Hear from the keeper how a process ended."""
+        assert self._control is not None
+        try:
+            data = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._control)
+            return
+        *lines, self._told = (self._told + data).split(b"\n")
+        for line in lines:
+            pid, code = json.loads(line)
+            if code is None:
+                self._worker = pid
+            else:
+                self._ends[pid] = code
+
+    async def death(self) -> str:
+        """Say how the worker that is the kernel ended; "" while it lives."""
+        if self._process is None:
+            return "has ended"
+        try:
+            end = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
+        except ChildProcessError:  # someone in this process waits for every child
+            return "has ended"
+        if end is not None:
+            return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+        code = self._ends.get(self._worker)
+        return "" if code is None else how_it_ended(code)
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs; keeper and sleepers ignore it."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGINT)
+        # The handler for code that awaits does not wake the event loop: any message does.
+        self.channels.forget(self.channels.greet())
+
+    async def _end(self) -> None:
+        process = self._process
+        for sleeper in self.sleepers.values():
+            sleeper.drop()
+        self.sleepers.clear()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # after its end too: the group may live on
+            await asyncio.to_thread(process.wait)
+        if self._channels is not None:
+            await self._channels.close()
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+
+    # -- checkpoints ------------------------------------------------------------------------------------
+
+    async def checkpoint(self, mark: str) -> dict[str, Any]:
+        """Fork. The answer has `pid`, or `declined` or `busy` with the reason in words.
+
+        Raises:
+            KernelError: the fork never came back; the worker was ended.
+        """
+        channels = self.channels
+        assert isinstance(channels, WireChannels)
+        try:
+            answer, passed = await asyncio.wait_for(channels.checkpoint(mark), FORK_SECONDS)
+        except TimeoutError:
+            await self.kill_worker()
+            raise KernelError("the kernel hung while it was forked, and was ended") from None
+        for descriptor in passed:
+            sleeper = Sleeper(answer["pid"], socket.socket(fileno=descriptor), answer["fork"])
+            sleeper.socket.setblocking(False)
+            self.sleepers[mark] = sleeper
+        return answer
+
+    async def wake(self, mark: str) -> dict[str, Any]:
+        """End the worker and let the sleeper `mark` go on in its place; younger ones end.
+
+        Gives what had to be cut. The mark stays: it can be woken again.
+
+        Raises:
+            KernelError: the sleeper is gone; so is its mark, and no worker runs.
+        """
+        marks = list(self.sleepers)
+        for younger in marks[marks.index(mark) + 1 :]:
+            self.drop(younger)
+        await self.kill_worker()
+        sleeper = self.sleepers[mark]
+        channels = self.channels
+        assert isinstance(channels, WireChannels)
+        try:
+            woken, descriptor = await asyncio.wait_for(_wake(sleeper.socket), FORK_SECONDS)
+        except (TimeoutError, OSError) as error:
+            self.drop(mark)
+            raise KernelError("the checkpoint's process is gone") from error
+        self._worker = woken["pid"]
+        channels.replace(socket.socket(fileno=descriptor))
+        return woken
+
+    def drop(self, mark: str) -> None:
+        """Forget a checkpoint."""
+        self.sleepers.pop(mark).drop()
+
+    async def kill_worker(self) -> None:
+        """End the worker that is the kernel; no-op when it has ended."""
+        if self._control is None or await self.death():
+            return
+        with suppress(OSError):
+            self._control.send(b"%d\n" % self._worker)
+        await self._ended_within(EXIT_GRACE)
+
+
+async def _wake(sock: socket.socket) -> tuple[dict[str, Any], int]:
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(sock, pack(RESUME, []))
+    unpacker, descriptors = Unpacker(), list[int]()
+    while True:
+        ready = asyncio.Event()
+        loop.add_reader(sock, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(sock)
+        data, passed = receive(sock)
+        descriptors += passed
+        if not data:
+            raise ConnectionResetError
+        for _, parts in unpacker.feed(data):
+            return json.loads(parts[0]), descriptors[0]

@@ -1,0 +1,249 @@
+"""What makes a fork of a process with libraries safe, and what a woken fork must not share with its past."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BUSY_WINDOW = 0.006  #: seconds over which other threads' processor time is measured
+BUSY_NANOSECONDS = 1_000_000
+_OMP_PAUSE_HARD = 2
+_SQLITE_DENY = 1
+
+#: Threads of their own that a fork does not have, whatever they do at the moment.
+_KEEP_THREADS = {
+    "tensorflow": "TensorFlow",
+    "jaxlib": "JAX",
+    "ray": "Ray",
+    "pyspark": "Spark",
+    "grpc": "gRPC",
+    "torch_xla": "XLA",
+}
+
+_openmp_known: tuple[int, list[Any]] = (0, [])  #: number of modules when it was looked for, the libraries
+_keep_alive: list[Any] = []  #: what a fork must neither use nor free
+
+
+# -- before a fork --------------------------------------------------------------------------------------
+
+
+def obstacle() -> str:
+    """Say what would not survive a fork of this process, or ""."""
+    for module, name in _KEEP_THREADS.items():
+        if module in sys.modules:
+            return f"{name} is loaded, whose threads do not survive a checkpoint"
+    return _native_obstacle() or _thread_obstacle()
+
+
+def _native_obstacle() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        return "torch has initialised CUDA, which cannot be checkpointed"
+    if _thread_named("polars"):
+        return "polars is at work with threads that do not survive a checkpoint"
+    numba = sys.modules.get("numba.np.ufunc.parallel")
+    if numba is not None and getattr(numba, "_is_initialized", False):
+        return "numba has run code with parallel=True, whose threads do not survive a checkpoint"
+    return ""
+
+
+def _thread_named(beginning: str) -> bool:
+    for task in _tasks():
+        try:
+            if Path(f"/proc/self/task/{task}/comm").read_text().startswith(beginning):
+                return True
+        except OSError:  # it has just ended
+            continue
+    return False
+
+
+def _thread_obstacle() -> str:
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        if thread is threading.main_thread():
+            continue
+        kind = type(thread)
+        if kind.__module__.startswith(("joblib.externals.loky", "tqdm.")) or _is_loky_feeder(thread):
+            continue
+        frame = frames.get(thread.ident or 0)
+        if frame is not None and frame.f_code.co_name == "_worker" and "concurrent" in frame.f_code.co_filename:
+            continue  # an executor's thread that waits for work: see `renew_executors`
+        return f"a thread that code started ({thread.name}) would not survive a checkpoint"
+    return ""
+
+
+def _is_loky_feeder(thread: threading.Thread) -> bool:
+    return "joblib.externals.loky" in sys.modules and thread.name.startswith("QueueFeederThread")
+
+
+def busy_threads() -> str:
+    """Name a thread that computes right now, or give "": a fork inside OpenBLAS or OpenMP never returns."""
+    if len(_tasks()) < 2:
+        return ""
+    before = _processor_times()
+    time.sleep(BUSY_WINDOW)
+    for task, nanoseconds in _processor_times().items():
+        if nanoseconds - before.get(task, nanoseconds) > BUSY_NANOSECONDS:
+            names = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+            return names.get(task, "a thread of a native library")
+    return ""
+
+
+def _tasks() -> list[str]:
+    return os.listdir("/proc/self/task")  # noqa: PTH208 (every microsecond of it is the user's)
+
+
+def _processor_times() -> dict[str, int]:
+    times = {}
+    me = str(threading.get_native_id())
+    for task in _tasks():
+        if task != me:
+            try:
+                times[task] = int(Path(f"/proc/self/task/{task}/schedstat").read_text().split()[0])
+            except OSError:  # it has just ended
+                continue
+    return times
+
+
+def pause_openmp() -> None:
+    """End the idle threads of every libgomp: they are started anew when needed, on both sides of the fork."""
+    global _openmp_known
+    if _openmp_known[0] != len(sys.modules):
+        places = {line.split(None, 5)[5].strip() for line in _maps() if "gomp" in line and "/" in line}
+        libraries = [ctypes.CDLL(place) for place in sorted(places)]
+        _openmp_known = (len(sys.modules), [one for one in libraries if hasattr(one, "omp_pause_resource_all")])
+    for library in _openmp_known[1]:
+        library.omp_pause_resource_all(_OMP_PAUSE_HARD)
+
+
+def _maps() -> list[str]:
+    return Path("/proc/self/maps").read_text().splitlines()
+
+
+# -- in a sleeping fork, and when it wakes --------------------------------------------------------------
+
+
+def open_files() -> dict[int, tuple[int, int]]:
+    """Give flags and position of every regular file that is open: the position is shared with the parent."""
+    found = {}
+    for descriptor in _descriptors():
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+                found[descriptor] = (flags, os.lseek(descriptor, 0, os.SEEK_CUR))
+        except OSError:
+            continue
+    return found
+
+
+def own_files(files: dict[int, tuple[int, int]]) -> None:
+    """Open them anew, each at the position that it had."""
+    for descriptor, (flags, position) in files.items():
+        wanted = flags & (os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK)
+        try:
+            inheritable = os.get_inheritable(descriptor)
+            opened = os.open(f"/proc/self/fd/{descriptor}", wanted)
+            os.lseek(opened, position, os.SEEK_SET)
+            os.dup2(opened, descriptor, inheritable=inheritable)
+            os.close(opened)
+        except OSError:  # no right to open it again, or closed in between
+            continue
+
+
+def cut_connections(kept: set[int]) -> int:
+    """Cut what the past went on talking to; give how many network connections that were."""
+    cut = 0
+    dead, other = socket.socketpair()
+    other.close()
+    for descriptor in _descriptors():
+        if descriptor in kept or descriptor == dead.fileno():
+            continue
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                if not connection.getpeername():
+                    continue  # a pair inside this process, or between it and its children
+        except OSError:  # not connected: a server's socket is still good
+            continue
+        os.dup2(dead.fileno(), descriptor, inheritable=False)
+        cut += 1
+    dead.close()
+    return cut
+
+
+def deny_sqlite(files: dict[int, tuple[int, int]], names: dict[str, Any]) -> int:
+    """Refuse every statement on connections to database files: their locks and journals are not ours.
+
+    Gives how many; they have to be opened again.
+    """
+    sqlite = sys.modules.get("sqlite3")
+    if sqlite is None or not any(_is_database(descriptor) for descriptor in files):
+        return 0
+    import gc
+
+    found = {id(one): one for one in [*names.values(), *gc.get_objects()] if type(one) is sqlite.Connection}
+    denied = 0
+    for connection in found.values():
+        _keep_alive.append(connection)  # to close it would touch the file
+        try:
+            if any(path for _, _, path in connection.execute("PRAGMA database_list")):
+                connection.set_authorizer(lambda *_: _SQLITE_DENY)
+                denied += 1
+        except sqlite.Error:
+            continue
+    return denied
+
+
+def _is_database(descriptor: int) -> bool:
+    try:
+        return os.pread(descriptor, 15, 0) == b"SQLite format 3"
+    except OSError:
+        return False
+
+
+def renew_executors() -> None:
+    """Let thread pools start threads anew: those that they count on were not forked."""
+    threads = sys.modules.get("concurrent.futures.thread")
+    for thread in list(getattr(threads, "_threads_queues", {})):
+        arguments = getattr(thread, "_args", ())
+        executor = arguments[0]() if arguments else None
+        if executor is not None:
+            executor._threads.clear()
+            executor._idle_semaphore = threading.Semaphore(0)
+            executor._shutdown_lock = threading.Lock()
+    if threads is not None:
+        threads._threads_queues.clear()
+    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
+    if loky is not None:
+        _keep_alive.append(loky._executor)
+        loky._executor = None
+        loky._executor_lock = threading.RLock()
+
+
+def forget_children() -> None:
+    """Let multiprocessing and subprocess forget processes that are not this one's children."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes._children.clear()
+    tracker = sys.modules.get("multiprocessing.resource_tracker")
+    if tracker is not None:
+        tracker._resource_tracker._fd = tracker._resource_tracker._pid = None
+        tracker._resource_tracker._lock = threading.RLock()
+    subprocess = sys.modules.get("subprocess")
+    if subprocess is not None:
+        _keep_alive.append(list(subprocess._active or ()))
+        subprocess._active = []
+
+
+def _descriptors() -> Iterator[int]:
+    yield from sorted(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
