@@ -124,7 +124,7 @@ class WentBack:
 
 
 class Checkpoints(Protocol):
-    """Kernel states that can be gone back to, each named by a mark. Files and other systems are no part of them."""
+    """Kernel states that can be gone back to, each named by a mark. Files are no part of them."""
 
     async def checkpoint(self) -> str:
         """Keep the state as it is; give its mark, the last one where nothing has run since.

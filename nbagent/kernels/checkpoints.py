@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Literal
@@ -136,7 +137,7 @@ class CheckpointKernel(ProcessKernel):
     ) -> Executed:
         """Go back to the newest checkpoint; only where there is none, begin anew."""
         child, known, before = self._child, self._known, self._before
-        seconds = asyncio.get_running_loop().time() - started
+        seconds = time.monotonic() - started
         for mark in reversed(list(self._sleepers)):
             assert isinstance(child, ForkableChild)
             try:

@@ -25,7 +25,18 @@ from nbagent.errors import KernelError
 from nbagent.kernels.channels import Channels, Conversation
 from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended
 from nbagent.kernels.outputs import Outputs
-from nbagent.kernels.zygote.wire import CHECKPOINT, CHUNK, RESUME, SHELL, STREAM, Frame, Unpacker, pack, receive
+from nbagent.kernels.zygote.wire import (
+    CHECKPOINT,
+    CHUNK,
+    KEY,
+    RESUME,
+    SHELL,
+    STREAM,
+    Frame,
+    Unpacker,
+    pack,
+    receive,
+)
 
 FORK_SECONDS = 30.0  #: after which a fork, or a sleeper that is to wake, is given up
 MOST_CAUGHT_UP = 64  #: chunks of direct output that are read before a request counts as over
@@ -67,7 +78,7 @@ class WireChannels(Channels):
     """Speaks to a worker over one unix socket; the two pipes carry what was written to descriptors 1 and 2."""
 
     def __init__(self, sock: socket.socket):
-        super().__init__(Session(key=b""))
+        super().__init__(Session(key=KEY))
         self.printed = [_Printed(name, self._print) for name in ("stdout", "stderr")]
         self._answers: dict[str, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
         self._speaker: Conversation | None = None
@@ -283,6 +294,7 @@ class ForkableChild(Child):
             return "has ended"
         if end is not None:
             return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+        self._listen()
         code = self._ends.get(self._worker)
         return "" if code is None else how_it_ended(code)
 

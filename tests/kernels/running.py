@@ -49,10 +49,10 @@ async def value(kernel: ProcessKernel, expression: str) -> str:
     return ran.text().strip()
 
 
-def make_kernel(tmp_path: Path, **options: Any) -> ProcessKernel:
+def make_kernel(tmp_path: Path, kind: type[ProcessKernel] = ProcessKernel, **options: Any) -> ProcessKernel:
     folder = tmp_path / "work"
     folder.mkdir(exist_ok=True)
-    return ProcessKernel(folder=folder, scratch=tmp_path / "scratch", **options)
+    return kind(folder=folder, scratch=tmp_path / "scratch", **options)
 
 
 def gone(pid: int) -> bool:

@@ -75,7 +75,7 @@ async def test_a_death_between_two_executions_is_told_by_the_next_one(own_kernel
     pid = int(await value(own_kernel, "__import__('os').getpid()"))
     await run(own_kernel, "rows = 1")
     os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    wait_until_gone(pid, 5)
     ran = await run(own_kernel, "print('not run')")
     assert ran.executed.status == "died"
     assert ran.executed.error == (
@@ -160,8 +160,8 @@ async def test_an_interpreter_without_ipykernel_is_told_what_to_install(
 
 async def test_a_broken_ipykernel_is_quoted(kernel_maker: KernelMaker, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "ipykernel_launcher.py").write_text("raise RuntimeError('half installed')")
+    (tmp_path / "modules" / "ipykernel").mkdir(parents=True)
+    (tmp_path / "modules" / "ipykernel" / "__init__.py").write_text("raise RuntimeError('half installed')")
     python = interpreter(tmp_path, f'PYTHONPATH={tmp_path}/modules exec {sys.executable} "$@"')
     with pytest.raises(KernelNotStarted, match="RuntimeError: half installed"):
         await kernel_maker(python=python).start()

@@ -223,7 +223,7 @@ def renew_executors() -> None:
             executor._shutdown_lock = threading.Lock()
     if threads is not None:
         threads._threads_queues.clear()
-    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
+    loky: Any = sys.modules.get("joblib.externals.loky.reusable_executor")
     if loky is not None:
         _keep_alive.append(loky._executor)
         loky._executor = None
@@ -239,7 +239,7 @@ def forget_children() -> None:
     if tracker is not None:
         tracker._resource_tracker._fd = tracker._resource_tracker._pid = None
         tracker._resource_tracker._lock = threading.RLock()
-    subprocess = sys.modules.get("subprocess")
+    subprocess: Any = sys.modules.get("subprocess")
     if subprocess is not None:
         _keep_alive.append(list(subprocess._active or ()))
         subprocess._active = []

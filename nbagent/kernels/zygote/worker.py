@@ -33,7 +33,7 @@ from traitlets.config import Config
 
 from nbagent.kernels.zygote import forking
 from nbagent.kernels.zygote.streams import OutStream
-from nbagent.kernels.zygote.wire import CHECKPOINT, PUBLISHED, RESUME, SHELL, Channel, Wire
+from nbagent.kernels.zygote.wire import CHECKPOINT, KEY, PUBLISHED, RESUME, SHELL, Channel, Wire
 
 _SET_SIGNAL = 10  #: F_SETSIG, which Python does not name
 
@@ -239,7 +239,7 @@ def _make_kernel(wire: Wire, loop: asyncio.AbstractEventLoop) -> WorkerKernel:
     config = _configuration()
     kernel: WorkerKernel = WorkerKernel.instance(
         config=config,
-        session=Session(key=b"", config=config),
+        session=Session(key=KEY, config=config),
         wire=wire,
         loop=loop,
         shell_stream=Channel(wire, SHELL),
