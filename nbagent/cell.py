@@ -16,10 +16,14 @@ from nbagent.api import result_of
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, UsageError
 from nbagent.magic_commands import COMMANDS, Command
+from nbagent.notebook.atomic import free_path
+from nbagent.notebook.clean_cells import clean_cells
+from nbagent.notebook.export import export_notebook
 from nbagent.options import add_to
 from nbagent.session import Session
 from nbagent.settings import Resolved, resolve
 from nbagent.view.choose import choose_view
+from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
 
@@ -80,6 +84,7 @@ class NotebookAgent:
             self.shell,
             on_stop=session.stop,
             input_on_main=self.main.input,
+            after=lambda name: after_run(session, name),
             quiet=resolved.settings.quiet,
         )
         view.open()
@@ -109,6 +114,19 @@ class NotebookAgent:
         if command is None:
             raise UsageError(f"there is no `%agent {name}`; there is: {', '.join(COMMANDS)}")
         command.run(self, words[1:])
+
+
+def after_run(session: Session, name: str) -> AfterWord:
+    """Do what a button below a finished run asks for."""
+    try:
+        if name == "cells":
+            cells = clean_cells(session.events)
+            return AfterWord(f"Inserted {len(cells)} cell{'' if len(cells) == 1 else 's'} below.", cells)
+        path = free_path(session.folder / "agent.ipynb")
+        export_notebook(session.events, path, redactor=session.redactor)
+        return AfterWord(f"Exported to {path.name}.")
+    except NbAgentError as error:
+        return AfterWord(str(error))
 
 
 def _words(line: str) -> list[str]:

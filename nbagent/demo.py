@@ -17,6 +17,7 @@ from nbagent.cli_run import terminal_view
 from nbagent.errors import UsageError
 from nbagent.listing import pull_weights
 from nbagent.models import weights
+from nbagent.notebook.atomic import free_path
 from nbagent.notebook.verify import execute_clean
 
 TABLE = "gapminder_gdp_asia.csv"
@@ -45,7 +46,7 @@ def run_demo(table: Path | None, settings: Mapping[str, Any]) -> int:
             result = agent.run_sync(QUESTION, data=[folder / TABLE], view=view, main=main)
         finally:
             view.close()
-        path = result.export(_free_name(Path("nbagent-demo.ipynb")))
+        path = result.export(free_path(Path("nbagent-demo.ipynb")))
     click.echo(f"\nExported to {path}. Executing it in a clean kernel ...")
     printed = "\n".join(text for _, text in execute_clean(path, folder=folder))
     if not result.success:
@@ -66,15 +67,6 @@ def _prepare(table: Path | None) -> Path:
     except OSError as error:
         raise UsageError(f"cannot write to {folder} ({error.strerror}): run the demo in another folder") from error
     return folder
-
-
-def _free_name(path: Path) -> Path:
-    """Number the file rather than overwrite one."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}-{number}")
-    return free
 
 
 def _compare(answer: str, printed: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 NEEDED = (
-    "nbagent/view/widget.js",
+    *(f"nbagent/view/{name}.js" for name in ("shown", "question", "after", "widget")),
     "nbagent/view/widget.css",
     "nbagent/prompts/tools.md",
     "nbagent/prompts/json.md",

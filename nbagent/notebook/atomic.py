@@ -48,3 +48,12 @@ def _put_new(temporary: Path, path: Path) -> None:
     except OSError:  # a file system without links
         refuse_existing(path)
         temporary.replace(path)
+
+
+def free_path(path: Path) -> Path:
+    """Number the file rather than overwrite one."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from nbagent.protocols import View
 from nbagent.view.final import FinalView
 from nbagent.view.terminal import TerminalView
-from nbagent.view.widget import WidgetView
+from nbagent.view.widget import AfterRun, WidgetView
 
 
 class CellView(View, Protocol):
@@ -25,6 +25,7 @@ def choose_view(
     *,
     on_stop: Callable[[], None],
     input_on_main: Callable[[str], Awaitable[str]],
+    after: AfterRun,
     quiet: bool = False,
 ) -> CellView:
     """Choose for the cell that runs now in `shell`.
@@ -37,4 +38,4 @@ def choose_view(
     request = getattr(shell, "parent_header", None) or {}
     if not request.get("content", {}).get("allow_stdin", False):
         return FinalView(quiet=quiet)
-    return WidgetView(on_stop=on_stop, input_on_main=input_on_main)
+    return WidgetView(on_stop=on_stop, input_on_main=input_on_main, after=after)

@@ -29,7 +29,7 @@ from nbagent.events import (
     ThoughtDelta,
 )
 from nbagent.view.outputs import Block, block
-from nbagent.view.trace import Trace, call_text, code_of, cost_of, note_of
+from nbagent.view.trace import Trace, call_text, code_of, cost_of, mark_of, note_of
 
 Op = dict[str, Any]
 
@@ -86,7 +86,8 @@ class OpLog:
 def _ops(event: Event, before: Trace) -> list[Op]:
     """Say one event in operations; `before` is the run up to it."""
     if isinstance(event, RunStarted):
-        return [{"t": "run", "task": event.task, "model": event.model, "label": event.label, "at": event.time}]
+        named = {"t": "run", "id": mark_of(event), "task": event.task, "at": event.time}
+        return [{**named, "model": event.model, "label": event.label}]
     if isinstance(event, RunFinished):
         return [_end(event, before)]
     if note := note_of(event):

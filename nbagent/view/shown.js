@@ -20,6 +20,25 @@ function button(cls, label, onclick) {
   return node;
 }
 
+function copyButton(text) {
+  const node = button("nba-copy", "Copy", async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+    } catch {
+      const area = el("textarea", ""); // a page that was not served safely has no clipboard of its own
+      area.value = text();
+      node.after(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    node.textContent = "Copied";
+    setTimeout(() => (node.textContent = "Copy"), 1500);
+  });
+  node.setAttribute("aria-label", "Copy the code");
+  return node;
+}
+
 function duration(seconds) {
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;

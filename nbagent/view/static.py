@@ -20,6 +20,7 @@ _BOX = "margin: 6px 0; padding: 8px 12px; border-radius: 6px; overflow-x: auto; 
 _CODE = f"{_BOX} background: rgba(128, 128, 128, 0.12); font-size: 13px;"
 _EDGE = "border-left: 2px solid rgba(128, 128, 128, 0.35); border-radius: 0;"
 _OUTPUT = f"{_BOX} padding: 2px 12px; font-size: 13px; {_EDGE}"
+_PAGE = "max-width: 60em; line-height: 1.45;"
 _QUIET = "color: #7c7c7c; font-size: 12px;"
 _COLOURS = {
     "keyword": "#9c5fd0",
@@ -48,7 +49,7 @@ def html(trace: Trace) -> str:
     """Give the trace as an HTML fragment: the answer first, then each step, folded."""
     # The classes keep MathJax off: "$5 and $7" is no formula, and a formula may hold a link.
     parts = [
-        '<div class="mathjax_ignore tex2jax_ignore" style="max-width: 60em; line-height: 1.45;">',
+        f'<div class="nbagent-{trace.mark} mathjax_ignore tex2jax_ignore" style="{_PAGE}">',
         _head(trace),
     ]
     if trace.answer:

@@ -6,6 +6,7 @@ Pure values: no rendering, no I/O. Every view and export that wants "the run so 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,6 +143,7 @@ class Trace:
 
     def _clear(self) -> None:
         self.task = self.model = self.host = self.label = ""
+        self.mark = ""  #: tells the run from all others, in letters that a class name may have
         self.steps: list[TraceStep] = []
         self.notes: list[str] = []  #: what happened before the first step
         self.answer = self.message = ""
@@ -166,6 +168,7 @@ class Trace:
         if isinstance(event, RunStarted):
             self._clear()
             self.task, self.model, self.host, self.label = event.task, event.model, event.host, event.label
+            self.mark = mark_of(event)
             self.notes += event.notes
         elif isinstance(event, RunFinished):
             self.reason, self.answer, self.message = event.reason, event.answer, event.message
@@ -244,6 +247,11 @@ class Trace:
         step.reasoning_parts.clear()
         step.draft_parts.clear()
         step.actions = [action for action in step.actions if action.status != "proposed"]
+
+
+def mark_of(event: Event) -> str:
+    """Tell a run from all others."""
+    return re.sub(r"[^\w-]", "", f"{event.session}-{event.run}")
 
 
 def note_of(event: Event) -> str:

@@ -15,8 +15,9 @@ const WORDS = {
 class Code {
   constructor() {
     this.code = el("code", "");
-    this.node = el("pre", "nba-code", this.code);
-    this.node.tabIndex = 0;
+    const box = el("pre", "nba-code", this.code);
+    box.tabIndex = 0;
+    this.node = el("div", "nba-copied", box, copyButton(() => this.text));
     this.text = "";
     this.tool = "";
   }
@@ -99,44 +100,6 @@ class Action {
     const who = op.by === "nobody" ? "Nobody was there to answer" : op.by === "rule" ? "Decided by a rule" : "";
     this.card.replaceChildren(el("div", "nba-quiet", [op.approved ? "Approved" : "Denied", who].filter(Boolean).join(". ")));
   }
-}
-
-function approvalCard(action, op) {
-  const run = action.run;
-  const edit = el("textarea", "nba-edit");
-  edit.value = op.code;
-  edit.hidden = true;
-  edit.spellcheck = false;
-  edit.rows = Math.min(24, Math.max(3, op.code.split("\n").length + 1));
-  edit.setAttribute("aria-label", "The code to run");
-  const note = el("input", "nba-reply");
-  note.placeholder = "Word to the agent (optional)";
-  note.setAttribute("aria-label", "Word to the agent");
-  const send = (kind) => {
-    const letter = { op: kind, request: op.request };
-    if (note.value.trim()) letter.note = note.value.trim();
-    if (kind === "approve" && !edit.hidden && edit.value !== op.code) letter.code = edit.value;
-    buttons.forEach((one) => (one.disabled = true));
-    run.send(letter);
-    setTimeout(() => buttons.forEach((one) => (one.disabled = false)), 3000);
-  };
-  const approve = button("nba-approve nba-primary", "Approve", () => send("approve"));
-  const deny = button("nba-deny", "Deny", () => send("deny"));
-  const change = button("nba-change", "Edit", () => {
-    edit.hidden = !edit.hidden;
-    action.code.node.hidden = !edit.hidden;
-    change.textContent = edit.hidden ? "Edit" : "Undo edit";
-    if (edit.hidden) edit.value = op.code;
-    else edit.focus();
-  });
-  const buttons = [approve, change, deny];
-  const row = el("div", "nba-row", approve, change, deny, note);
-  const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
-  const title = el("div", "nba-question", el("strong", "", "Run this?"), el("span", `nba-risk nba-risk-${op.risk}`, op.risk), el("span", "", op.why));
-  const card = el("div", "nba-card", title, edit, row, hint);
-  card.setAttribute("role", "group");
-  card.setAttribute("aria-label", `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
-  return card;
 }
 
 // -- one step ------------------------------------------------------------------------------------------
@@ -375,6 +338,8 @@ class Channel {
     this.receive = (message) => this.take(message);
     model.on("msg:custom", this.receive);
     this.page = Math.random().toString(36).slice(2);
+    this.bar = null;
+    model.on("comm:close", () => this.bar?.node.remove());
     this.knock(100);
   }
   // The first words may wait for the running cell, until JupyterLab has made a subshell for widgets.
@@ -397,6 +362,7 @@ class Channel {
     if (message.op === "welcome") this.heard = true;
     else if (message.op === "deaf") this.heard = false;
     else if (message.op === "stopping") this.acknowledged = true;
+    else if (message.op === "after") this.bar?.hear(message);
     else if (message.op === "left") {
       this.heard = true;
       leave(this.model, message);
@@ -405,6 +371,10 @@ class Channel {
       const had = this.ops.length - message.first + 1;
       if (had < 0) return this.hello(true); // something was lost on the way: the kernel sends it again
       this.ops = this.ops.concat(message.ops.slice(had));
+      if (!this.bar && message.ops.some((op) => op.t === "end")) {
+        this.bar = new AfterBar(this, this.ops.find((op) => op.t === "run")?.id);
+        this.bar.appear();
+      }
     }
     for (const listener of this.listeners) listener();
   }
@@ -423,25 +393,22 @@ class Channel {
 // The run is over, and this page was loaded after it began: the output is still the widget. Where the page is
 // JupyterLab's, the static trace is put in its place, so that it is saved with the notebook.
 function leave(model, message) {
-  for (const cell of model.widget_manager?.context?.model?.cells ?? []) {
-    for (let i = 0; i < (cell.outputs?.length ?? 0); i += 1) {
-      const view = cell.outputs.get(i).data?.["application/vnd.jupyter.widget-view+json"];
-      if (view?.model_id === message.model) {
-        cell.outputs.set(i, { output_type: "display_data", data: message.data, metadata: {} });
-      }
-    }
-  }
+  const found = cellWith(model, (data) => data["application/vnd.jupyter.widget-view+json"]?.model_id === message.model);
+  found?.cell.outputs.set(found.output, { output_type: "display_data", data: message.data, metadata: {} });
 }
 
-const channels = new WeakMap();
+// Each view gets a model object of its own for the one widget: the name tells that they are the same.
+const channels = new Map();
 
 function channelOf(model) {
-  if (!channels.has(model)) channels.set(model, new Channel(model));
-  return channels.get(model);
+  const name = model.get("name");
+  if (!channels.has(name)) channels.set(name, new Channel(model));
+  return channels.get(name);
 }
 
 function initialize({ model }) {
   channelOf(model); // before any view: what is sent while the page still draws must not be lost
+  return () => channels.delete(model.get("name"));
 }
 
 function render({ model, el: root }) {

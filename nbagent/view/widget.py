@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anywidget
+import traitlets
 from IPython.display import clear_output, display
 
 from nbagent.events import Event
@@ -37,10 +40,24 @@ _HERE = Path(__file__).parent
 class RunWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types
     """The page's side of the live view."""
 
-    # One module made of two files, so that a front end has nothing to fetch.
-    _esm = "\n".join((_HERE / name).read_text("utf-8") for name in ("shown.js", "widget.js"))
+    name = traitlets.Unicode().tag(sync=True)  #: the same for all views of this widget, and for no other widget
+    # One module made of several files, so that a front end has nothing to fetch.
+    _esm = "\n".join(
+        (_HERE / name).read_text("utf-8") for name in ("shown.js", "question.js", "after.js", "widget.js")
+    )
     _css = (_HERE / "widget.css").read_text("utf-8")
 
+
+@dataclass(frozen=True, slots=True)
+class AfterWord:
+    """What a button below a finished run brought: a line for the user, and cells for the notebook."""
+
+    said: str
+    cells: Sequence[str] = ()
+
+
+#: Does what a button asks for by its name (`cells`, `export`); it must not raise.
+AfterRun = Callable[[str], AfterWord]
 
 _finished: deque[RunWidget] = deque()
 
@@ -53,11 +70,14 @@ class WidgetView:
         *,
         on_stop: Callable[[], None],
         input_on_main: Callable[[str], Awaitable[str]] | None = None,
+        after: AfterRun | None = None,
     ):
         """Take what to do on Stop (called on a kernel thread; it must return at once).
 
         `input_on_main` asks one line of the user by other means; it is used where the page cannot call back.
+        `after` does what the buttons below a finished run ask for, on a thread of its own.
         """
+        self._after = after
         self._on_stop = on_stop
         self._input_on_main = input_on_main
         self._log = OpLog()
@@ -81,7 +101,7 @@ class WidgetView:
 
     def open(self) -> None:
         """Show the widget in the running cell (call it on the main thread, once)."""
-        self._widget = RunWidget()
+        self._widget = RunWidget(name=secrets.token_hex(8))
         # ipykernel 7.4 sends a comm's messages to the loop that sent on it last: the blocked main shell.
         # Without this the subshell that the page asks for is used, as in 7.0 to 7.3. Whether it worked is
         # not assumed: the page says hello, or the fallbacks stay on.
@@ -175,6 +195,10 @@ class WidgetView:
         self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
         self._widget.send({"op": "left", "model": self._widget.model_id, "data": self._left})
 
+    def _do_after(self, after: AfterRun, name: str) -> None:
+        word = after(name)
+        self._widget.send({"op": "after", "said": word.said, "cells": list(word.cells)})
+
     # -- kernel to page: the flusher thread only --------------------------------------------------------
 
     def _flush_until_closed(self) -> None:
@@ -217,6 +241,8 @@ class WidgetView:
         if self._left is not None:
             if op == "hello":
                 self._show_again(content)
+            elif op == "after" and self._after is not None:
+                threading.Thread(target=self._do_after, args=(self._after, str(content.get("name")))).start()
         elif op == "hello":
             last = content.get("last")
             with self._lock:

@@ -1,0 +1,82 @@
+// The question before an action: what would run, why it is asked, and the ways to answer.
+
+// A text area that shows its Python in colours: a coloured copy lies under the transparent text.
+class Editor {
+  constructor(code, label) {
+    this.area = el("textarea", "nba-edit");
+    this.area.spellcheck = false;
+    this.area.wrap = "off";
+    this.area.setAttribute("aria-label", `${label}. Tab indents; Escape, then Tab, leaves.`);
+    this.under = el("pre", "nba-under");
+    this.under.setAttribute("aria-hidden", "true");
+    this.node = el("div", "nba-editor", this.under, this.area);
+    this.node.hidden = true;
+    this.area.addEventListener("input", () => this.paint());
+    this.area.addEventListener("scroll", () => {
+      this.under.scrollTop = this.area.scrollTop;
+      this.under.scrollLeft = this.area.scrollLeft;
+    });
+    this.area.addEventListener("keydown", (event) => this.key(event));
+    this.value = code;
+  }
+  get value() {
+    return this.area.value;
+  }
+  set value(code) {
+    this.area.value = code;
+    this.area.rows = Math.min(24, Math.max(3, code.split("\n").length + 1));
+    this.paint();
+  }
+  paint() {
+    this.under.replaceChildren(highlighted(this.area.value), "\n");
+  }
+  focus() {
+    this.area.focus();
+  }
+  key(event) {
+    if (event.key === "Escape") this.leaving = true;
+    else if (event.key === "Tab" && !event.shiftKey && !this.leaving) this.type("    ", event);
+    else if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
+      const line = this.area.value.slice(0, this.area.selectionStart).split("\n").pop();
+      this.type(`\n${/^\s*/.exec(line)[0]}${/:\s*$/.test(line) ? "    " : ""}`, event);
+    } else if (event.key !== "Tab" && event.key !== "Shift") this.leaving = false;
+  }
+  type(text, event) {
+    event.preventDefault();
+    this.area.setRangeText(text, this.area.selectionStart, this.area.selectionEnd, "end");
+    this.paint();
+  }
+}
+
+function approvalCard(action, op) {
+  const run = action.run;
+  const edit = new Editor(op.code, "The code to run");
+  const note = el("input", "nba-reply");
+  note.placeholder = "Word to the agent (optional)";
+  note.setAttribute("aria-label", "Word to the agent");
+  const send = (kind) => {
+    const letter = { op: kind, request: op.request };
+    if (note.value.trim()) letter.note = note.value.trim();
+    if (kind === "approve" && !edit.node.hidden && edit.value !== op.code) letter.code = edit.value;
+    buttons.forEach((one) => (one.disabled = true));
+    run.send(letter);
+    setTimeout(() => buttons.forEach((one) => (one.disabled = false)), 3000);
+  };
+  const approve = button("nba-approve nba-primary", "Approve", () => send("approve"));
+  const deny = button("nba-deny", "Deny", () => send("deny"));
+  const change = button("nba-change", "Edit", () => {
+    edit.node.hidden = !edit.node.hidden;
+    action.code.node.hidden = !edit.node.hidden;
+    change.textContent = edit.node.hidden ? "Edit" : "Undo edit";
+    if (edit.node.hidden) edit.value = op.code;
+    else edit.focus();
+  });
+  const buttons = [approve, change, deny];
+  const row = el("div", "nba-row", approve, change, deny, note);
+  const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
+  const title = el("div", "nba-question", el("strong", "", "Run this?"), el("span", `nba-risk nba-risk-${op.risk}`, op.risk), el("span", "", op.why));
+  const card = el("div", "nba-card", title, edit.node, row, hint);
+  card.setAttribute("role", "group");
+  card.setAttribute("aria-label", `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
+  return card;
+}

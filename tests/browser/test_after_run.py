@@ -1,0 +1,88 @@
+"""What can be done with a finished run by clicking: insert its cells, export, continue, ask again."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Start
+from tests.browser.lab import Lab, Notebook
+from tests.scripted_server import C, Gate, final, run_code, sse
+
+pytestmark = pytest.mark.browser
+
+
+def sources(notebook: Notebook) -> list[str]:
+    notebook.save()
+    return [cell.source for cell in nbformat.read(notebook.path, as_version=4).cells]
+
+
+def test_the_buttons_below_a_finished_run(start: Start, lab: Lab) -> None:
+    cell = "%%agent --max-steps 5\nhow much is it?"
+    notebook = start(
+        [cell, "print('after')"],
+        [run_code("a = 6"), run_code("1 / 0"), run_code("print(a * 7)"), final("It is 42.")],
+    )
+    notebook.run(0)
+    expect(notebook.cell(0)).to_contain_text("It is 42.")
+    bar = notebook.find(".nba-after")
+    bar.wait_for()
+    expect(bar.get_by_role("button")).to_have_text(["Insert cells below", "Export", "Continue", "Ask again"])
+
+    notebook.find(".nba-insert").click()
+    expect(notebook.find(".nba-after-said")).to_have_text("Inserted 2 cells below.")
+    assert sources(notebook)[:4] == [cell, "a = 6", "print(a * 7)", "print('after')"]
+    for index in (1, 2):
+        notebook.run(index)
+    assert notebook.text(2).strip() == "42"
+
+    notebook.find(".nba-export").click()
+    expect(notebook.find(".nba-after-said")).to_have_text("Exported to agent.ipynb.")
+    notebook.find(".nba-export").click()
+    expect(notebook.find(".nba-after-said")).to_have_text("Exported to agent-2.ipynb.")
+    exported = nbformat.read(lab.folder / "agent.ipynb", as_version=4)
+    assert "print(a * 7)" in [one.source for one in exported.cells]
+
+    notebook.find(".nba-again").click()
+    lab.until(lambda: sources(notebook)[1] == "%%agent --max-steps 5 --again\nhow much is it?")
+    notebook.find(".nba-continue").click()
+    lab.until(lambda: sources(notebook)[1] == "%%agent --max-steps 5\nGo on.")
+    focused = "() => document.activeElement.closest('.jp-Cell')?.innerText ?? ''"
+    lab.until(lambda: "Go on." in lab.page.evaluate(focused))
+
+    # The bar is of the page alone: it is not saved, and it does not outlive the run that it belongs to.
+    assert "nba-after" not in notebook.path.read_text()
+    assert notebook.outputs(0)[0]["output_type"] == "display_data"
+    notebook.reload()
+    expect(notebook.cell(0)).to_contain_text("It is 42.")
+    expect(lab.page.locator(".nba-after")).to_have_count(0)
+
+
+def test_a_run_that_is_started_again_has_its_own_bar_and_no_other(start: Start, lab: Lab) -> None:
+    notebook = start(["%%agent\ngo"], [final("First."), final("Second.")])
+    notebook.run(0)
+    notebook.find(".nba-after").wait_for()
+    notebook.run(0)
+    expect(notebook.cell(0)).to_contain_text("Second.")
+    notebook.find(".nba-after").wait_for()
+    expect(lab.page.locator(".nba-after")).to_have_count(1)
+    notebook.find(".nba-insert").click()
+    expect(notebook.find(".nba-after-said")).to_contain_text("no code")
+
+
+def test_code_is_copied_as_it_was_written(start: Start, lab: Lab) -> None:
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    code = "if True:\n    print('a  b')  # <i>"
+    held = Gate()
+    notebook = start(["%%agent\ngo"], [run_code(code), sse(C({"content": "Well"}), held)])
+    notebook.run(0, wait=False)
+    lab.until(held.reached.is_set)
+    notebook.find(".nba-summary").click()  # the step is folded: the next one has begun
+    notebook.find(".nba-code:visible").hover()
+    notebook.find(".nba-copy:visible").click()
+    expect(notebook.find(".nba-copy:visible")).to_have_text("Copied")
+    assert lab.page.evaluate("() => navigator.clipboard.readText()") == code
+    held.open()
+    notebook.interrupt()
+    notebook.wait(0)
