@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 LAYERS = {
     0: (
         *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply"),
-        *("secret_rules", "secret_shapes"),
+        *("secret_rules", "secret_shapes", "places"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (

@@ -15,25 +15,12 @@ from typing import Literal
 
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels.launch import landlock_abi
+from nbagent.places import CREDENTIALS, WORK
 
-#: Below the home folder. Only those that are there when the kernel starts are hidden.
-CREDENTIALS = (
-    ".ssh",
-    ".aws",
-    ".gnupg",
-    ".netrc",
-    ".kube",
-    ".docker",
-    ".config/gcloud",
-    ".pypirc",
-    ".git-credentials",
-)
 #: Without these, subprocess, multiprocessing and shell commands break.
 DEVICES = ("null", "zero", "full", "tty", "ptmx", "pts", "shm")
 #: Caches worth keeping, by the variable that names them: what is there already is not downloaded again.
 CACHES = {"HF_HOME": ".cache/huggingface", "TORCH_HOME": ".cache/torch"}
-#: Where a folder too wide to be opened keeps the agent's files.
-WORK = "nbagent-work"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,12 @@ from pathlib import Path
 from nbagent.protocols import Tool
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.code import RunCode
+from nbagent.tools.edit_file import edit_file
+from nbagent.tools.read_file import read_file
+from nbagent.tools.search_files import search_files
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
+from nbagent.tools.write_file import write_file
 
 #: Names that are nbagent's own: no tool of a user's or a package's may take one.
 RESERVED = frozenset(
@@ -26,5 +30,9 @@ def built_in(folder: Path, sharing: Sharing) -> list[Tool]:
     return [
         RunCode(folder, sharing),
         BringVariable(sharing),
+        read_file,
+        write_file,
+        edit_file,
+        search_files,
         FinalAnswer(),
     ]

@@ -51,10 +51,19 @@ def parse(code: str) -> ast.Module:
     return tree
 
 
-def syntax_error(code: str) -> str:
-    """Give the syntax error with its line, or "" where the code parses."""
+def _parse_module(code: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(code, "<file>", "exec", dont_inherit=True)
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise SyntaxError(str(error) or "nested too deeply") from error
+
+
+def syntax_error(code: str, *, cell: bool = True) -> str:
+    """Give the syntax error with its line, or "" where the code parses, as a notebook's cell or as a module."""
     try:
-        parse(code)
+        parse(code) if cell else _parse_module(code)
     except SyntaxError as error:
         where = f"\n  line {error.lineno}: {(error.text or '').strip()}" if error.lineno else ""
         return f"{type(error).__name__}: {error.msg}{where}"
