@@ -6,10 +6,12 @@ from nbagent.tools.findings import words
 
 RUNS = frozenset(
     {"os.system", "os.popen", "pty.spawn", "asyncio.create_subprocess_shell", "asyncio.create_subprocess_exec"}
+    | {f"IPython.utils.process.{n}" for n in words("system getoutput")}
     | {f"subprocess.{n}" for n in words("run call check_call check_output Popen getoutput getstatusoutput")}
 )
 DELETES = frozenset(
     {"os.remove", "os.unlink", "os.rmdir", "os.removedirs", "shutil.rmtree", "send2trash.send2trash"}
+    | {"distutils.dir_util.remove_tree"}
 )
 DESTROYS = frozenset(
     {
@@ -21,8 +23,14 @@ DESTROYS = frozenset(
         "os.fork",
         "os.forkpty",
         "signal.pthread_kill",
+        "types.FunctionType",
+        "types.CodeType",
+        "marshal.loads",
+        "marshal.load",
     }
     | {f"os.{n}" for n in words("execl execle execlp execv execve execvp execvpe posix_spawn posix_spawnp")}
+    | {f"psutil.Process().{n}" for n in words("kill terminate suspend send_signal")}
+    | {f"code.{n}" for n in words("interact InteractiveConsole InteractiveInterpreter")}
     | {f"os.spawn{n}" for n in words("l le lp lpe v ve vp vpe")}
 )
 #: Functions that write, with the position of the path among their arguments.
@@ -37,7 +45,9 @@ WRITES = {
 }  # fmt: skip
 MAKES = frozenset({"os.mkdir", "os.makedirs"})
 #: What a path is not: an open file was graded where it was opened.
-FILE_OBJECTS = frozenset({"open()", "io.BytesIO()", "io.StringIO()", "pandas.ExcelWriter()"})
+FILE_OBJECTS = frozenset(
+    {"sys.stdout", "sys.stderr", "open()", "io.BytesIO()", "io.StringIO()", "pandas.ExcelWriter()"}
+)
 #: Functions that take a file away from where it was and put it elsewhere.
 MOVES = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move"})
 #: `open` and its kind: the mode says what it does.
@@ -71,7 +81,20 @@ NETWORK = frozenset(
 #: Functions of a network module that only make or read values.
 QUIET = frozenset({"urllib.request.pathname2url", "urllib.request.url2pathname", "requests.Request", "httpx.URL"})
 
-RUNS_TEXT = frozenset({"exec", "eval", "compile", "execfile"})
+RUNS_TEXT = frozenset(
+    {"exec", "eval", "compile", "execfile", "timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run"}
+)
+#: What they read may be a program: bytes in the code, or fetched, that hide an action.
+UNPICKLES = frozenset({f"{module}.loads" for module in words("pickle cloudpickle dill _pickle jsonpickle")})
+#: Functions that run a file.
+RUNS_FILES = frozenset({"runpy.run_path", "runpy.run_module"})
+#: Functions that look an attribute up by a name in a text.
+NAMES_ATTRIBUTE = frozenset({"operator.methodcaller", "operator.attrgetter"})
+#: Functions that show something which the page fetches or runs: always, or where they are given an address.
+IN_THE_PAGE = frozenset({f"IPython.display.{name}" for name in words("Javascript IFrame YouTubeVideo VimeoVideo")})
+BY_ADDRESS = frozenset({f"IPython.display.{name}" for name in words("Image Audio Video HTML SVG Markdown")})
+#: Methods that write many files at once.
+UNPACKS = frozenset({"extractall", "unpack_archive"})
 IMPORTS = frozenset({"__import__", "importlib.import_module"})
 #: Modules through which code can reach the system: a name that is looked up in them at run time hides an action.
 POWERFUL = words("os shutil subprocess builtins sys importlib socket posix pathlib")
@@ -80,7 +103,7 @@ TABLES = frozenset({"sys.modules", "globals()", "locals()", "vars()"})
 LOOK_UPS = frozenset({"__subclasses__", "__globals__", "__builtins__", "__loader__", "__getattribute__"})
 
 READ_MAGICS = words(
-    "alias autoreload bookmark capture colors config debug dhist dirs doctest_mode env gui history "
+    "autoreload bookmark capture colors config debug dhist dirs doctest_mode env gui history "
     "hist load_ext lsmagic macro magic matplotlib notebook page pastebin pdb pdef pdoc pfile pinfo "
     "pinfo2 popd precision prun psearch psource pwd pycat pylab quickref recall reload_ext reset "
     "reset_selective set_env subplots tb unload_ext who who_ls whos xdel xmode markdown latex svg "
@@ -92,4 +115,8 @@ SHELL_MAGICS = frozenset({"bash", "sh", "system", "sx", "!", "!!", "cmd"})
 SHELL_ALIASES = words("cat cp ldir less lf lk ll ls lx mkdir more mv rm rmdir man")
 #: Graded by name already, where the owner is known.
 KNOWN_METHODS = frozenset({"os.system", "shutil.rmtree", "get_ipython().system"})
+#: Names of methods that are dangerous whatever they are looked up in.
+DANGEROUS = frozenset(name.rpartition(".")[2] for name in RUNS | DELETES | DESTROYS | MOVES) - words(
+    "run call replace terminate kill"
+)
 STARS = frozenset(RUNS | DELETES | DESTROYS | MOVES | frozenset(WRITES) | NETWORK)

@@ -43,11 +43,13 @@ class Files:
     """What is known of the workspace while grading.
 
     `exists` tells of a path relative to the workspace; `made` are paths that this session made itself, which it
-    may overwrite and delete unasked. `moved`: the code changed folders, so relative paths say nothing any more.
+    may overwrite and delete unasked; `downloaded` are names of files that it fetched. `moved`: the code changed
+    folders, so relative paths say nothing any more.
     """
 
     exists: Callable[[str], bool] = lambda _: False
     made: set[str] = field(default_factory=set)
+    downloaded: set[str] = field(default_factory=set)
     moved: bool = False
 
     def write(self, path: str | None) -> Finding:
@@ -57,6 +59,8 @@ class Files:
         if path == "/dev/null":
             return Finding("read", "discards output")
         name = normal(path)
+        if name.startswith("/dev/") and not re.match(r"/dev/(?:stdout|stderr|tty$|fd/|shm/)", name):
+            return Finding("destructive", f"writes to the device {path}", touched=name)
         if outside(name):
             return Finding("overwrite", f"writes outside the workspace: {path}", touched=_whole(name))
         if self.moved:

@@ -95,6 +95,8 @@ class Names:
 
     def text(self, node: ast.expr | None) -> str | None:
         """Give the text or path that an expression is, where the code spells it out; else None."""
+        if isinstance(node, ast.Attribute) and "os.devnull" in self.of(node):
+            return "/dev/null"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         if isinstance(node, ast.Name):

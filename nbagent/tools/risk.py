@@ -113,6 +113,11 @@ class _Visitor(ast.NodeVisitor):
         self._mention(node)
         self.visit(node.value)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if any(isinstance(target, ast.Attribute) and target.attr == "__code__" for target in node.targets):
+            self._add("destructive", "replaces the code of a function")
+        self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> None:
         self._mention(node)
 
@@ -163,6 +168,12 @@ class _Visitor(ast.NodeVisitor):
             self._files.moved = True
         elif name in ("os.chmod", "os.lchmod"):
             self._add("overwrite", name)
+        elif name in calls.RUNS_FILES:
+            self._add("overwrite", f"{name} runs a file")
+        elif name in calls.NAMES_ATTRIBUTE:
+            self._names_attribute(name, node)
+        elif name in calls.UNPICKLES:
+            self._unpickles(name, node)
         elif name.startswith(("ctypes.", "cffi.")):
             self._add("destructive", f"calls into C through {name}")
         elif name.startswith("get_ipython()."):
@@ -173,6 +184,8 @@ class _Visitor(ast.NodeVisitor):
 
     def _network(self, name: str, node: ast.Call) -> None:
         module = next((m for m in calls.NETWORK_MODULES if name.startswith(f"{m}.")), None)
+        if self._in_the_page(name, node):
+            return
         if name in calls.NETWORK or (module and name not in calls.QUIET and not name.endswith("Error")):
             self._add("network", name.replace("()", ""))
             return
@@ -183,6 +196,17 @@ class _Visitor(ast.NodeVisitor):
             self._add("network", f"reads {first[:60]}")
         elif re.match(r"sklearn\.datasets\.fetch_", name):
             self._add("network", name)
+        elif any(k.arg == "download" and getattr(k.value, "value", None) is True for k in node.keywords):
+            self._add("network", f"{name.replace('()', '')} downloads")
+
+    def _in_the_page(self, name: str, node: ast.Call) -> bool:
+        """Whether it shows what the page would fetch or run."""
+        given = " ".join(self._texts_in([*node.args, *(k.value for k in node.keywords)]))
+        fetches = any(k.arg == "url" for k in node.keywords) or re.search(r"(?:https?:)?//|<script|<iframe", given)
+        if name in calls.IN_THE_PAGE or (name in calls.BY_ADDRESS and fetches):
+            self._add("network", f"{name} runs in the page")
+            return True
+        return False
 
     def _runs(self, name: str, node: ast.Call) -> None:
         arguments = node.args[:1] or [k.value for k in node.keywords if k.arg in ("args", "cmd", "command")]
@@ -214,12 +238,33 @@ class _Visitor(ast.NodeVisitor):
         if text is not None:
             self.findings += self._python(text)
             return
-        inner = _Visitor(self._names, self._files, self._depth + 1)
-        if argument is not None:
-            inner.visit(argument)
-        fetched = any(finding.risk == "network" for finding in inner.findings)
+        fetched = self._fetched(argument)
         why = "runs what it downloads" if fetched else f"{name} of text that the code works out"
         self.findings.append(Finding("destructive", why, refused=fetched))
+
+    def _fetched(self, node: ast.expr | None) -> bool:
+        """Whether a value comes from the network, here or where a name was bound to it."""
+        if node is None:
+            return False
+        inner = _Visitor(self._names, self._files, self._depth + 1)
+        inner.visit(node)
+        names = {name for part in ast.walk(node) if isinstance(part, ast.expr) for name in self._names.of(part)}
+        return any(finding.risk == "network" or finding.refused for finding in inner.findings) or any(
+            "()" in name and name.startswith(tuple(f"{module}." for module in calls.NETWORK_MODULES))
+            for name in names
+        )
+
+    def _unpickles(self, name: str, node: ast.Call) -> None:
+        argument = node.args[0] if node.args else None
+        if self._fetched(argument):
+            self.findings.append(Finding("destructive", "runs what it downloads", refused=True))
+        elif isinstance(argument, ast.Constant) or (argument is not None and any(self._texts_in([argument]))):
+            self._add("destructive", f"{name} of a program within the code")
+
+    def _names_attribute(self, name: str, node: ast.Call) -> None:
+        text = self._names.text(node.args[0]) if node.args else None
+        if text is None or set(text.split(".")) & calls.DANGEROUS:
+            self._add("destructive", f"{name} looks up {text or 'a name that the code works out'}")
 
     def _python(self, code: str) -> list[Finding]:
         return _findings(code, self._names, self._files, self._depth + 1)
@@ -263,9 +308,18 @@ class _Visitor(ast.NodeVisitor):
             self._open(node, node.args, owner)
         elif method == "to_sql":
             self._add("overwrite", "writes to a database")
+        elif method in calls.UNPACKS:
+            self._add("overwrite", f"{method} writes files that the code does not name")
+        elif method == "from_pretrained" and not (self._path(node, 0) or "").startswith((".", "/", "~")):
+            self._add("network", "from_pretrained may download")
         elif method in calls.SQL_METHODS and node.args:
-            self.findings += grade_sql(self._names.text(node.args[0]) or "")
-        elif method in ("rmtree", "system") and node.args and not self._names.of(function) & calls.KNOWN_METHODS:
+            sql = self._names.text(node.args[0]) or " ".join(self._texts_in(node.args[:1]))
+            self.findings += grade_sql(sql)
+        elif (
+            method in ("rmtree", "system", "rm", "rm_file")
+            and node.args
+            and not self._names.of(function) & calls.KNOWN_METHODS
+        ):
             self._add("destructive", f"{method} of something unknown")
 
     def _open(self, node: ast.Call, modes: list[ast.expr], path: str | None) -> None:
@@ -285,6 +339,10 @@ class _Visitor(ast.NodeVisitor):
         arguments = node.args[position : position + 1]
         arguments = arguments or [k.value for k in node.keywords if k.arg in calls.PATH_WORDS]
         return self._names.text(arguments[0]) if arguments else None
+
+    def _texts_in(self, nodes: list[ast.expr]) -> list[str]:
+        parts = [part for node in nodes for part in ast.walk(node)]
+        return [str(part.value) for part in parts if isinstance(part, ast.Constant) and part.value is not None]
 
     def _first(self, node: ast.Call) -> set[str]:
         return self._names.of(node.args[0]) if node.args else set()

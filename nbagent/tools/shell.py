@@ -31,16 +31,25 @@ DESTROYS = word_set(
 )
 SUPERUSER = frozenset({"sudo", "su", "doas", "pkexec", "runas"})
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish"})
-INTERPRETERS = SHELLS | {"python", "python3", "perl", "ruby", "node", "php", "pwsh", "powershell"}
-DOWNLOADS = frozenset({"curl", "wget", "http", "https", "aria2c", "fetch"})
+#: Their programs are not graded here.
+FOREIGN = word_set("perl ruby node php lua Rscript julia osascript pwsh powershell awk gawk")
+INTERPRETERS = SHELLS | FOREIGN - {"awk", "gawk"} | {"python", "python3", "iex", "invoke-expression"}
+DOWNLOADS = word_set("curl wget http https aria2c fetch iwr irm invoke-webrequest invoke-restmethod")
+#: What an unknown program is asked to do with what there is.
+DESTRUCTIVE_WORDS = word_set("delete destroy drop erase format kill prune purge rm rmi remove terminate wipe")
 WRAPPERS = word_set("builtin command env exec nice nohup setsid stdbuf time timeout")
 KEYWORDS = word_set("if then else elif do while until ! { } fi done esac")
 
 _SUBSTITUTION = re.compile(r"[$<>]\(([^()]*)\)|`([^`]*)`")
 _DROPS = re.compile(
-    r"\b(drop\s+(table|database|schema|view|index)|truncate\s+table|delete\s+from)\b", re.IGNORECASE
+    r"\b(drop\s+(table|database|schema|view|index)|truncate\s+table|delete\s+from)(?![\w])", re.IGNORECASE
 )
-_CHANGES = re.compile(r"\b(insert\s+into|update\s+\w+\s+set|alter\s+table|replace\s+into)\b", re.IGNORECASE)
+_CHANGES = re.compile(
+    r"\b(insert\s+into|update\s+\w+\s+set|alter\s+table|replace\s+into|create\s+or\s+replace|export\s+database)\b"
+    r"|\b(copy\s)[^;]*\sto\s+'",
+    re.IGNORECASE,
+)
+_FETCHES_BY_SQL = re.compile(r"['\"](?:https?|s3|gs|gcs|az|hf)://", re.IGNORECASE)
 _SEPARATORS = word_set("; & && || ( ) ;; | |&")
 
 #: Grades Python code: given by the caller, as `python -c` leads back to it.
@@ -52,7 +61,9 @@ def grade_shell(text: str, files: Files, python: GradePython) -> list[Finding]:
     findings: list[Finding] = []
     for inner in _SUBSTITUTION.finditer(text):
         findings += grade_shell(inner[1] or inner[2] or "", files, python)
-        if _fetches(inner[1] or inner[2] or "") and re.match(r"\s*(?:eval|\.|source|\S*sh|\S*python3?)\b", text):
+        if _fetches(inner[1] or inner[2] or "") and re.match(
+            r"\s*(?:(?:eval|source|\S*sh|\S*python3?)\b|\.\s)", text
+        ):
             findings.append(Finding("destructive", "runs what it downloads", refused=True))
     for line in text.replace("\\\n", " ").splitlines():
         try:
@@ -77,6 +88,10 @@ def grade_words(words: list[str], files: Files, python: GradePython) -> list[Fin
     end = rest.index("--") if "--" in rest else len(rest)  # after it, nothing is a flag
     flags = [word for word in rest[: end + 1] if word.startswith("-")]
     plain = [word for word in rest[:end] if not word.startswith("-")] + rest[end + 1 :]
+    if command in SHELLS | {"source", "."} and any(_name(word) in files.downloaded for word in plain[:1]):
+        return [Finding("destructive", "runs what it downloads", refused=True)]
+    if words[0].startswith(("./", "/")) and _name(words[0]) in files.downloaded:
+        return [Finding("destructive", "runs what it downloads", refused=True)]
     if command in SUPERUSER:
         return [Finding("destructive", f"{command} asks for the superuser's rights", refused=True)]
     if command in WRAPPERS:
@@ -90,6 +105,8 @@ def grade_words(words: list[str], files: Files, python: GradePython) -> list[Fin
         return _SPECIAL[command](plain, flags, files)
     if command in SHELLS or command in ("eval", "xargs", "parallel", "watch") or command.startswith("python"):
         return _runs_another(command, rest, files, python)
+    if command in FOREIGN and any(flag in rest for flag in ("-e", "-E", "-r", "-Command", "-c", "-ne", "-pe")):
+        return [Finding("destructive", f"runs {command}, which is not graded")]
     if command in READS:
         return _reads(command, rest, files, python)
     return [_known(command, rest)]
@@ -100,7 +117,9 @@ def grade_sql(text: str) -> list[Finding]:
     if found := _DROPS.search(text):
         return [Finding("destructive", f"SQL {' '.join(found[0].split())}")]
     if found := _CHANGES.search(text):
-        return [Finding("overwrite", f"SQL {' '.join(found[0].split())}")]
+        return [Finding("overwrite", f"SQL {' '.join(found[0].split())[:60]}")]
+    if _FETCHES_BY_SQL.search(text):
+        return [Finding("network", "SQL that reads from an address")]
     return []
 
 
@@ -108,15 +127,19 @@ def _line(words: list[str], files: Files, python: GradePython) -> list[Finding]:
     findings: list[Finding] = []
     fetched = False  # whether a download stands earlier in this pipe
     for command, piped in _commands(words):
-        words_only, targets = _without_redirections(command)
+        words_only, targets, program = _without_redirections(command)
+        if program and words_only and _name(words_only[0]) in INTERPRETERS and _reads_program(words_only[1:]):
+            words_only = [*words_only, program]
         findings += [files.write(target) for target in targets]
         findings += grade_words(words_only, files, python)
         name = words_only[0].rpartition("/")[2] if words_only else ""
-        if piped and fetched and name in INTERPRETERS and _reads_program(words_only[1:]):
+        if piped and fetched and name.lower() in INTERPRETERS and _reads_program(words_only[1:]):
             findings.append(Finding("destructive", "runs what it downloads", refused=True))
         elif piped and name in SHELLS and _reads_program(words_only[1:]):
             findings.append(Finding("destructive", "runs what is piped into a shell"))
-        fetched = (piped and fetched) or name in DOWNLOADS
+        fetched = (piped and fetched) or name.lower() in DOWNLOADS
+        if name.lower() in DOWNLOADS:
+            files.downloaded.update(_saved_as(words_only, targets))
     return findings
 
 
@@ -135,9 +158,22 @@ def _commands(words: list[str]) -> Iterator[tuple[list[str], bool]]:
         yield command, piped
 
 
-def _without_redirections(words: list[str]) -> tuple[list[str], list[str]]:
+def _name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def _saved_as(words: list[str], targets: list[str]) -> set[str]:
+    """Give the names of the files that a download writes."""
+    given = [word for flag, word in itertools.pairwise(words) if flag in ("-o", "-O", "--output", "-OutFile")]
+    addresses = [word.partition("?")[0] for word in words[1:] if "/" in word]
+    return {_name(path) for path in (*targets, *given, *addresses)} - {""}
+
+
+def _without_redirections(words: list[str]) -> tuple[list[str], list[str], str]:
+    """Give the words, the files that are written, and the file that is read."""
     kept: list[str] = []
     targets: list[str] = []
+    source = ""
     rest = iter(words)
     for word in rest:
         if word in (">", ">>", ">|", "&>", "&>>", ">&"):
@@ -146,11 +182,13 @@ def _without_redirections(words: list[str]) -> tuple[list[str], list[str]]:
                 kept.pop()
             if not re.fullmatch(r"\d|-", target):
                 targets.append(target)
-        elif word in ("<", "<<", "<<<"):
+        elif word == "<":
+            source = next(rest, "")
+        elif word in ("<<", "<<<"):
             next(rest, "")
         else:
             kept.append(word)
-    return kept, targets
+    return kept, targets, source
 
 
 def _reads_program(arguments: list[str]) -> bool:
@@ -189,6 +227,8 @@ def _reads(command: str, rest: list[str], files: Files, python: GradePython) -> 
             if flag in rest:
                 inner = [w for w in rest[rest.index(flag) + 1 :] if w not in ("+", ";")]
                 return grade_words(["$" if w == "{}" else w for w in inner], files, python)
+    if "awk" in command and re.search(r"system\s*\(|getline", " ".join(rest)):
+        return [Finding("destructive", f"{command} runs commands")]
     if command == "sort" and "-o" in rest:
         return [files.write("".join(rest[rest.index("-o") + 1 : rest.index("-o") + 2]) or None)]
     return []
@@ -210,6 +250,8 @@ def _known(command: str, rest: list[str]) -> Finding:
         return Finding("destructive", said)
     if command in ("psql", "mysql", "sqlite3", "duckdb", "mongosh", "redis-cli"):
         return next(iter(grade_sql(" ".join(rest))), Finding("overwrite", f"{command} on a database"))
+    if DESTRUCTIVE_WORDS & {word.strip("-").lower() for word in rest}:
+        return Finding("destructive", f"runs {' '.join([command, *rest])[:60]}")
     return Finding("overwrite", f"runs {said}")
 
 
