@@ -136,9 +136,7 @@ class Conversation:
     def aside(self) -> Request:
         """Build the request of the aside that was asked last; the conversation stays as it is."""
         assert self._asked is not None
-        fields = {
-            name: value for name, value in {**self._fields, **self._asked.parameters}.items() if value is not None
-        }
+        fields = {**self._fields, **self._asked.parameters}
         messages, last_user = bytes(self._messages), self._last_user
         kept = self._tokens
         self._append_user(self._asked.question)
@@ -165,6 +163,7 @@ class Conversation:
 
     def _head_of(self, fields: dict[str, Any]) -> bytes:
         # The messages come last, so that the whole of an earlier request is the beginning of a later one.
+        fields = {name: value for name, value in fields.items() if value is not None}
         return encode(fields)[:-1] + b',"messages":[' + self._system
 
     # -- the messages --

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 from nbagent.compaction import Compactor
 from nbagent.context import Conversation
-from nbagent.errors import ContextOverflow, KernelError, NbAgentError
+from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
 from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
 from nbagent.guards import End, Guards, Nudge
 from nbagent.listening import Listener, Reply
 from nbagent.meter import Meter
 from nbagent.models.assembler import CUT
-from nbagent.protocols import Approval, ApprovalRequest, Dialect, Model, ToolContext
+from nbagent.negotiation import Negotiation
+from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext
 from nbagent.reply import Action
-from nbagent.tools.gateway import Gateway
 
 
 @dataclass(slots=True)
@@ -29,8 +29,7 @@ class Loop:
     """One run. All times are seconds."""
 
     model: Model
-    dialect: Dialect
-    gateway: Gateway
+    terms: Negotiation
     conversation: Conversation
     guards: Guards
     meter: Meter
@@ -102,16 +101,22 @@ class Loop:
         return await self.meter.before_request(self.conversation.estimated_tokens)
 
     async def _think(self) -> Reply:
-        """Send the request and take the reply in, showing it as it comes; once more if it was too long."""
+        """Send the request and take the reply in, showing it as it comes; again where a refusal can be met."""
         while True:
             try:
-                return await self._listener.hear(self.dialect.read(self.model.stream(self.conversation.request())))
+                parts = self.model.stream(self.conversation.request())
+                return await self._listener.hear(self.terms.dialect.read(parts))
             except ContextOverflow as overflow:
                 if not await self.compactor.after_overflow(overflow):
+                    raise
+            except ModelRefused as refused:
+                if not self.terms.gives_way(refused):
                     raise
 
     async def _act(self, reply: Reply) -> End | None:
         """Do what the reply asks; give the ending if there is one."""
+        if (word := self.terms.heard(reply)) is not None:
+            return self._heed(word)
         if reply.malformed:
             return self._heed(self.guards.malformed_reply(reply.malformed))
         if not reply.actions:
@@ -119,7 +124,7 @@ class Loop:
                 return self._heed(self.guards.empty_reply())
             if reply.finish == "length":
                 return self._heed(self.guards.malformed_reply(CUT))
-            if self.dialect.name != "tools" and (doubt := self.guards.unsupported_answer()) is not None:
+            if self.terms.dialect.name != "tools" and (doubt := self.guards.unsupported_answer()) is not None:
                 return self._heed(doubt)
             self._answer = reply.thought.strip()
             return End("answered", "")
@@ -140,7 +145,7 @@ class Loop:
         return self._heed(nudge) if nudge is not None else None
 
     async def _do(self, action: Action) -> End | None:
-        result, _ = await self.gateway.call(action, self.tool_context, self._ask)
+        result, _ = await self.terms.gateway.call(action, self.tool_context, self._ask)
         if result.answer is not None:
             self._answer = result.answer.strip()
             return End("answered", "")
@@ -161,7 +166,7 @@ class Loop:
 
     def _skip(self, actions: list[Action], why: str) -> None:
         for action in actions:
-            self.gateway.skipped(action, self.tool_context, why)
+            self.terms.gateway.skipped(action, self.tool_context, why)
 
     def _heed(self, word: Nudge | End | None) -> End | None:
         """Pass a guard's nudge on to the model, or its end to the loop."""

@@ -21,7 +21,6 @@ from nbagent.context import Conversation
 from nbagent.errors import NbAgentError, SettingsError, TransferError, UsageError
 from nbagent.events import (
     Adopted,
-    DialectChosen,
     Event,
     FilesChanged,
     KernelRestored,
@@ -38,9 +37,11 @@ from nbagent.loop import Loop
 from nbagent.meter import Meter
 from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
-from nbagent.prompt import closing_line, run_message, system_prompt
+from nbagent.negotiation import Negotiation
+from nbagent.prompt import closing_line, run_message
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
 from nbagent.provenance import versions
+from nbagent.remembered import FILE, Remembered
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
 from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.built_in import built_in
@@ -103,6 +104,7 @@ class Session:
         self.kernel.generation = self._past.generation
         self._kernel_told = False  # whether the log knows of this process's kernel
         self._resumption = Resumption()
+        self._remembered = Remembered(self.log.folder.parents[1] / FILE)  # beside the sessions
         if past:
             self._resume(next(tool for tool in tools if isinstance(tool, RunCode)))
         else:
@@ -228,8 +230,8 @@ class Session:
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
         self._run += 1
         self._sharing.run_begins()
-        closing = closing_line(choice.dialect, self.redactor.text(task))
-        gateway = Gateway(self._offered(settings, choice), approve=settings.approve, closing=closing)
+        terms = self._terms(task, settings, choice)
+        choice = terms.choice
         context = await surroundings(task, data, self.folder, self._host, settings.cells)
         context = replace(context, news=self._resumption.take_news())
         self._emit(
@@ -247,13 +249,12 @@ class Session:
                 settings=settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True),
             )
         )
-        self._choose_dialect(choice, gateway)
+        terms.begin()
         meter = Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost)
         aside = Aside(choice.model, self._conversation, meter, self._emit)
         loop = Loop(
             model=choice.model,
-            dialect=dialect_named(choice.dialect),
-            gateway=gateway,
+            terms=terms,
             conversation=self._conversation,
             guards=Guards(settings.max_steps, settings.max_seconds),
             meter=meter,
@@ -331,16 +332,14 @@ class Session:
         with_host = self._host is not None
         return self.tools.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
 
-    def _choose_dialect(self, choice: Choice, gateway: Gateway) -> None:
-        """Record the fixed part of the run's requests: everything in them but the messages."""
-        specs = gateway.specs
-        chosen = DialectChosen(
-            dialect=choice.dialect,
-            why=choice.why,
-            system=system_prompt(choice.dialect, specs),
-            parameters={**choice.parameters, **dialect_named(choice.dialect).parameters(specs)},
-        )
-        self._emit(chosen)
+    def _terms(self, task: str, settings: Settings, choice: Choice) -> Negotiation:
+        """Begin to agree with the model's server on dialect and fields."""
+
+        def gateway_for(choice: Choice) -> Gateway:
+            closing = closing_line(choice.dialect, self.redactor.text(task))
+            return Gateway(self._offered(settings, choice), approve=settings.approve, closing=closing)
+
+        return Negotiation(choice, gateway_for, self._remembered, self._emit)
 
     # -- what a run needs -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Literal
 from nbagent.errors import ModelError, NoModelError, SettingsError
 from nbagent.events import DialectName
 from nbagent.models import weights
+from nbagent.models.address import normalise
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
 from nbagent.models.pricing import FREE, Price, price_of
@@ -45,6 +46,8 @@ class Choice:
     window: Window
     observation_characters: int
     price: Price | None  #: None where it is not known
+    key: str  #: server and model, as what is remembered of them is filed
+    negotiable: bool = False  #: another dialect may be tried where this one does not work
     note: str = ""
 
     async def close(self) -> None:
@@ -96,6 +99,7 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
         window=Window(min(settings.context_window or EMBEDDED_WINDOW, EMBEDDED_WINDOW)),
         observation_characters=min(settings.observation_characters, EMBEDDED_OBSERVATION_CHARACTERS),
         price=FREE,
+        key=model.name,
         note=note,
     )
 
@@ -131,6 +135,8 @@ async def _server(settings: Settings) -> Choice:
         window=_window(settings, model),
         observation_characters=settings.observation_characters,
         price=price,
+        key=f"{normalise(settings.base_url)} {settings.model}",
+        negotiable=settings.dialect == "auto",
     )
 
 
