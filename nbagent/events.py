@@ -150,6 +150,8 @@ class ApprovalAsked(Event):
     code: str
     risk: Risk
     why: str
+    always: str = ""  #: what a yes for always would allow, in words; "" where that is not offered
+    session_wide: str = ""  #: the same of a yes for the whole session
 
 
 class ApprovalGiven(Event):
@@ -160,6 +162,7 @@ class ApprovalGiven(Event):
     approved: bool
     by: Literal["user", "nobody", "rule"]
     note: str = ""
+    always: str = ""  #: "pattern" or "session" where the yes is for more than this action
 
 
 class ActionStarted(Event):
@@ -180,13 +183,19 @@ class OutputAdded(Event):
 
 
 class ActionFinished(Event):
-    """The action ended."""
+    """The action ended, however it did: with what came before it, the audit record of each call."""
 
     type: Literal["ActionFinished"] = "ActionFinished"
     status: ActionStatus
     seconds: float
     execution_count: int | None = None
     summary: str = ""  #: one line for people, e.g. "NameError: name 'df' is not defined"
+    tool: str = ""
+    risk: Risk | None = None  #: None: it was answered before it was graded
+    answered_by: str = ""  #: the link of the gateway's chain that gave the result
+    approved_by: str = ""  #: user, rule or nobody; "" where nothing had to be asked
+    attempts: int = 0
+    cached: bool = False
 
 
 class Observed(Event):

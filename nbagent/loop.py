@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from nbagent.compaction import Compactor
@@ -20,7 +21,7 @@ from nbagent.listening import Listener, Reply
 from nbagent.meter import Meter
 from nbagent.models.assembler import CUT
 from nbagent.negotiation import Negotiation
-from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext
+from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext, ToolResult
 from nbagent.reply import Action
 
 
@@ -42,7 +43,6 @@ class Loop:
     step: int = 0
     _answer: str = ""
     _started: float = 0.0
-    _denied: End | None = None
     _listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,41 +132,27 @@ class Loop:
         for action in reply.actions:
             self.emit(ActionProposed(call_id=action.call_id, tool=action.tool, arguments=action.arguments))
         await asyncio.shield(self.kernel_ready)
-        for position, action in enumerate(reply.actions):
-            try:
-                end = await self._do(action)
-            except BaseException:  # even a cancelled run must leave no call unanswered
-                self._skip(reply.actions[position + 1 :], "the run was stopped before it")
-                raise
-            if end is not None:
-                self._skip(reply.actions[position + 1 :], "the run ended before it")
-                return end
+        async with aclosing(self.terms.gateway.answers(reply.actions, self.tool_context, self.ask)) as answers:
+            async for action, result in answers:
+                if (end := self._weigh(action, result)) is not None:
+                    return end
         nudge = self.guards.steps_left(self.step)
         return self._heed(nudge) if nudge is not None else None
 
-    async def _do(self, action: Action) -> End | None:
-        result, _ = await self.terms.gateway.call(action, self.tool_context, self._ask)
+    def _weigh(self, action: Action, result: ToolResult) -> End | None:
+        """Say whether what came of an action ends the run."""
         if result.answer is not None:
             self._answer = result.answer.strip()
             return End("answered", "")
         if result.kernel_lost:
             return End("kernel_lost", result.summary)
-        denial, self._denied = self._denied, None
-        if denial is not None:
-            return denial
+        if result.denied_by:
+            denial = self.guards.denied(by_user=result.denied_by == "user")
+            if denial is not None:
+                return denial
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
         return self._heed(self.guards.acted(action, result.status, told, result.changes))
-
-    async def _ask(self, request: ApprovalRequest) -> Approval:
-        approval = await self.ask(request)
-        if not approval.approved:
-            self._denied = self.guards.denied(by_user=approval.by == "user")
-        return approval
-
-    def _skip(self, actions: list[Action], why: str) -> None:
-        for action in actions:
-            self.terms.gateway.skipped(action, self.tool_context, why)
 
     def _heed(self, word: Nudge | End | None) -> End | None:
         """Pass a guard's nudge on to the model, or its end to the loop."""

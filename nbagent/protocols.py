@@ -240,6 +240,7 @@ class Approval:
     by: Literal["user", "nobody", "rule"]
     note: str = ""
     code: str | None = None
+    always: Literal["", "pattern", "session"] = ""  #: what else in this session the yes is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +253,8 @@ class ApprovalRequest:
     code: str
     risk: Risk
     why: str
+    always: str = ""  #: in words, what a yes with `always="pattern"` would allow; "" where that is not offered
+    session: str = ""  #: the same of `always="session"`
 
 
 @dataclass(slots=True)
@@ -270,6 +273,7 @@ class ToolResult:
     kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
     notice: str = ""
     changes: str = ""
+    denied_by: Literal["", "user", "nobody"] = ""  #: who did not say yes, where someone had to
 
 
 class ToolContext(Protocol):
@@ -305,6 +309,8 @@ class ToolTraits:
     quota: int | None = None  #: most calls in a session, for what costs money
     tags: tuple[str, ...] = ()
     small: bool = False  #: offered to small models too
+    #: What a call does, in words by which the user may allow it for the session, e.g. "overwrites a.csv".
+    patterns: Callable[[dict[str, Any]], Sequence[str]] | None = None
 
 
 class Tool(Protocol):

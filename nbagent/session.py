@@ -39,7 +39,7 @@ from nbagent.models.choose import Choice, choose_model
 from nbagent.models.dialects import dialect_named
 from nbagent.negotiation import Negotiation
 from nbagent.prompt import closing_line, run_message
-from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, Tool, View
+from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, View
 from nbagent.provenance import versions
 from nbagent.remembered import FILE, Remembered
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
@@ -47,10 +47,17 @@ from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.built_in import built_in
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
-from nbagent.tools.permission import Permission
-from nbagent.tools.registry import Registry
+from nbagent.tools.registry import Registry, package_entries
 from nbagent.tools.sharing import Sharing
-from nbagent.workplace import RunContext, make_kernel, masked, redactor_for, surroundings, working_folder
+from nbagent.workplace import (
+    RunContext,
+    make_gateway,
+    make_kernel,
+    masked,
+    redactor_for,
+    surroundings,
+    working_folder,
+)
 
 #: Settings that `choose_model` builds from: changing one makes the choice anew.
 MODEL_SETTINGS = {
@@ -230,6 +237,7 @@ class Session:
     async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
         self._run += 1
         self._sharing.run_begins()
+        await asyncio.to_thread(package_entries)  # imports what packages bring, which may take its time
         terms = self._terms(task, settings, choice)
         choice = terms.choice
         context = await surroundings(task, data, self.folder, self._host, settings.cells)
@@ -325,19 +333,13 @@ class Session:
             things=self._kept,
         )
 
-    def _offered(self, settings: Settings, choice: Choice) -> list[Tool]:
-        """Give the tools that the model is told of; the text dialects, for small models, get few."""
-        few = choice.dialect != "tools" if settings.toolset == "auto" else settings.toolset == "small"
-        permission = Permission(settings.allow_tools, settings.deny_tools)
-        with_host = self._host is not None
-        return self.tools.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
-
     def _terms(self, task: str, settings: Settings, choice: Choice) -> Negotiation:
         """Begin to agree with the model's server on dialect and fields."""
+        with_host = self._host is not None
 
         def gateway_for(choice: Choice) -> Gateway:
             closing = closing_line(choice.dialect, self.redactor.text(task))
-            return Gateway(self._offered(settings, choice), approve=settings.approve, closing=closing)
+            return make_gateway(self.tools, settings, choice.dialect, with_host=with_host, closing=closing)
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)
 

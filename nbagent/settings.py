@@ -100,6 +100,9 @@ class Settings(BaseModel):
         description="Which actions wait for a yes: ask (overwrite, network, destructive), "
         "auto (destructive), each (all), off (none).",
     )
+    approval_timeout: float = Field(
+        600, gt=0, description="Seconds that a question waits for your answer; then it is a no."
+    )
     toolset: Literal["auto", "small", "full"] = Field(
         "auto", description="How many tools the model is told of; auto: all, or few where actions are plain text."
     )
@@ -116,6 +119,10 @@ class Settings(BaseModel):
         description="Which cells of a resumed session run again: ask (where they have effects or take long), all, "
         "safe (those without), none.",
     )
+    breaker_faults: int = Field(
+        3, ge=1, description="Faults in a row after which a tool rests (errors of code that runs do not count)."
+    )
+    breaker_cooldown: float = Field(30, gt=0, description="Seconds that such a tool rests before one more try.")
 
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
     max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")

@@ -10,12 +10,17 @@ from typing import Any
 
 from nbagent.data_files import describe, named_files
 from nbagent.errors import SettingsError
-from nbagent.events import Event
+from nbagent.events import DialectName, Event
 from nbagent.kernels.process import ProcessKernel
 from nbagent.prompt import HostContext
 from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, Settings
+from nbagent.tools.breaker import BreakerLimits
+from nbagent.tools.call import Rules
+from nbagent.tools.gateway import Gateway
+from nbagent.tools.permission import Permission
+from nbagent.tools.registry import Registry
 
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
@@ -71,6 +76,23 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kerne
         startup_timeout=settings.startup_timeout,
         output_characters=settings.output_characters,
     )
+
+
+def make_gateway(
+    registry: Registry, settings: Settings, dialect: DialectName, *, with_host: bool, closing: str
+) -> Gateway:
+    """Make the gateway of one run, with the tools that its model is told of: few in the text dialects."""
+    few = dialect != "tools" if settings.toolset == "auto" else settings.toolset == "small"
+    permission = Permission(settings.allow_tools, settings.deny_tools)
+    rules = Rules(
+        approve=settings.approve,
+        permission=permission,
+        withheld=registry.withheld(permission),
+        approval_timeout=settings.approval_timeout,
+        breaker=BreakerLimits(settings.breaker_faults, settings.breaker_cooldown),
+    )
+    tools = registry.offered(dialect, small=few, with_host=with_host, permission=permission)
+    return Gateway(tools, rules=rules, closing=closing)
 
 
 def working_folder(settings: Settings) -> Path:

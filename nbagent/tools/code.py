@@ -56,7 +56,6 @@ class RunCode:
     """
 
     name = "run_code"
-    traits = ToolTraits(small=True)
     arguments: type[BaseModel] = RunCodeArguments
     spec = ToolSpec(
         name=name,
@@ -73,6 +72,7 @@ class RunCode:
         self._workspace = workspace
         self._sharing = sharing or Sharing()
         self._grader = Grader(exists=self._exists)
+        self.traits = ToolTraits(small=True, patterns=lambda values: self._grader.reasons(values["code"]))
 
     def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """Grade the code from its syntax tree and shell words."""

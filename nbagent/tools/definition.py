@@ -143,6 +143,8 @@ class Declared(TypedDict, total=False):
     summarise: Callable[[Any], str]  #: turns what the function returned into the text for the model
     tags: Sequence[str]  #: words by which the tool can be allowed or denied
     small: bool  #: offer it to small models, too
+    #: What a call does, in words by which the user may allow it for the session; default: the tool's name.
+    patterns: Callable[[dict[str, Any]], Sequence[str]]
 
 
 @overload
@@ -193,6 +195,7 @@ def _traits(declared: Declared) -> ToolTraits:
         quota=declared.get("quota"),
         tags=tags,
         small=declared.get("small", False),
+        patterns=declared.get("patterns"),
     )
 
 

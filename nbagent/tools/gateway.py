@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from nbagent.errors import NbAgentError
 from nbagent.events import ActionFinished, Observed
 from nbagent.protocols import Approval, ApprovalRequest, Tool, ToolContext, ToolResult, ToolSpec
 from nbagent.reply import Action
-from nbagent.tools.call import Approve, Ask, Call, CallContext
-from nbagent.tools.links import CHAIN
+from nbagent.tools.call import Approve, Ask, Call, CallContext, Rules
+from nbagent.tools.chain import CHAIN
 from nbagent.tools.shape import fence
 
 
 class Gateway:
     """Checks, grades, approves and runs actions, and says what the model is told of each."""
 
-    def __init__(self, tools: Sequence[Tool], *, approve: Approve, closing: str = ""):
-        """Take the tools in the order they are told; `closing` ends each observation of a success."""
+    def __init__(
+        self, tools: Sequence[Tool], *, approve: Approve = "ask", rules: Rules | None = None, closing: str = ""
+    ):
+        """Take the tools in the order they are told; `closing` ends each observation of a success.
+
+        `rules` say more than `approve` alone, which is for programs that need no more.
+        """
         self._closing = closing
         self._tools = {tool.name: tool for tool in tools}
-        self.approve: Approve = approve
+        self._rules = rules or Rules(approve=approve)
 
     @property
     def specs(self) -> list[ToolSpec]:
@@ -38,7 +43,7 @@ class Gateway:
         """
         call = self._begin(action, context, ask)
         try:
-            result = await self._through_the_chain(call)
+            result = await call.go(call.links)
         except asyncio.CancelledError:
             self._finish(call, ToolResult("interrupted", "", "interrupted", notice="interrupted by the user"))
             raise
@@ -51,6 +56,50 @@ class Gateway:
             raise
         return result, self._finish(call, result)
 
+    async def answers(
+        self, actions: Sequence[Action], context: ToolContext, ask: Ask
+    ) -> AsyncGenerator[tuple[Action, ToolResult], None]:
+        """Answer the actions of one reply, together where all are parallel-safe; give the results in call order.
+
+        Every action is answered in the log, however this ends: cancelled, closed by who listens, or by an error.
+        """
+        if len(actions) > 1 and all(self._parallel_safe(action) for action in actions):
+            for action, result in zip(actions, await self._together(actions, context, ask), strict=True):
+                yield action, result
+            return
+        for position, action in enumerate(actions):
+            later = actions[position + 1 :]
+            try:
+                result, _ = await self.call(action, context, ask)
+            except BaseException:
+                self._skip(later, context, "the run was stopped before it")
+                raise
+            try:
+                yield action, result
+            except GeneratorExit:
+                self._skip(later, context, "the run ended before it")
+                raise
+
+    async def _together(self, actions: Sequence[Action], context: ToolContext, ask: Ask) -> list[ToolResult]:
+        running = [asyncio.ensure_future(self.call(action, context, ask)) for action in actions]
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError:
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            raise
+        return [one.result()[0] for one in running]
+
+    def _parallel_safe(self, action: Action) -> bool:
+        """Whether an action may run beside others; one of no known tool runs nothing."""
+        tool = self._tools.get(action.tool)
+        return tool is None or tool.traits.parallel_safe
+
+    def _skip(self, actions: Sequence[Action], context: ToolContext, why: str) -> None:
+        for action in actions:
+            self.skipped(action, context, why)
+
     def skipped(self, action: Action, context: ToolContext, why: str) -> tuple[ToolResult, str]:
         """Answer an action that is not run at all; `why` completes "Not run: ..."."""
         call = self._begin(action, context, _nobody)
@@ -58,27 +107,30 @@ class Gateway:
         return result, self._finish(call, result)
 
     def _begin(self, action: Action, context: ToolContext, ask: Ask) -> Call:
-        return Call(action, CallContext.of(action.call_id, context), ask, self._tools, self.approve)
-
-    async def _through_the_chain(self, call: Call) -> ToolResult:
-        for link in CHAIN:
-            if (result := await link(call)) is not None:
-                return result
-        raise AssertionError("the last link always answers")
+        return Call(action, CallContext.of(action.call_id, context), ask, self._tools, self._rules, CHAIN)
 
     def _finish(self, call: Call, result: ToolResult) -> str:
+        """Shape, mask and record: one `ActionFinished` for each call is its audit record."""
         context = call.context
+        context.over = True
         text = observation(result, context)
         if self._closing and result.status == "ok" and result.answer is None:
             text = f"{text}\n{self._closing}"
-        seconds = time.monotonic() - call.started if call.started else 0.0
-        summary = context.redactor.text(result.summary)
-        context.emit(
+        context.record(
             ActionFinished(
-                status=result.status, seconds=seconds, execution_count=result.execution_count, summary=summary
+                status=result.status,
+                seconds=time.monotonic() - call.started if call.started else 0.0,
+                execution_count=result.execution_count,
+                summary=context.redactor.text(result.summary),
+                tool=call.action.tool,
+                risk=call.risk,
+                answered_by=call.answered_by,
+                approved_by=call.approved_by,
+                attempts=call.attempts,
+                cached=call.cached,
             )
         )
-        context.emit(Observed(text=text))
+        context.record(Observed(text=text))
         return text
 
 

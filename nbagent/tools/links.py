@@ -1,32 +1,30 @@
-"""The links of the gateway's chain, in the order in which they run."""
+"""The links of the gateway's chain that check a call before anything of it happens."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import json
-import secrets
-import time
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from nbagent.errors import KernelLost, NbAgentError
-from nbagent.events import ActionEdited, ActionStarted, ApprovalAsked, ApprovalGiven
-from nbagent.protocols import ApprovalRequest, ToolResult
-from nbagent.tools.answer import FinalAnswer
-from nbagent.tools.call import ASKS, Call, Link
+from nbagent.protocols import ToolResult
+from nbagent.tools.breaker import Breakers
+from nbagent.tools.call import Call, gate, invalid, unavailable
 from nbagent.tools.definition import parameters
+from nbagent.tools.quota import Quotas
 from nbagent.tools.risk import refused
 from nbagent.tools.source import without_fences
 
 
-async def parse(call: Call) -> ToolResult | None:
+@gate
+def parse(call: Call) -> ToolResult | None:
     """Read the arguments as JSON, repairing only what can be read in one way."""
     text = without_fences(call.action.arguments).strip() or "{}"
     try:
         values = json.loads(text, strict=False)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         values = _python_literal(text)
         if not isinstance(values, dict):
             return invalid(f"The arguments are not valid JSON: {error}. Send one JSON object.")
@@ -38,20 +36,24 @@ async def parse(call: Call) -> ToolResult | None:
     return None
 
 
-async def find(call: Call) -> ToolResult | None:
+@gate
+def find(call: Call) -> ToolResult | None:
     """Find the tool by its exact name."""
-    call.tool = call.tools.get(call.action.tool)
-    if call.tool is not None:
+    name = call.action.tool
+    call.found = call.tools.get(name)
+    if call.found is not None:
         return None
+    if why := call.rules.withheld.get(name):
+        return denied(f"The tool {name} is not to be used: {why}. Go on without it.")
     names = list(call.tools)
-    nearest = difflib.get_close_matches(call.action.tool, names, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    return invalid(f"There is no tool {call.action.tool!r}.{hint} The tools are: {', '.join(names)}.")
+    return invalid(f"There is no tool {name[:80]!r}.{hint} The tools are: {', '.join(names)}.")
 
 
-async def validate(call: Call) -> ToolResult | None:
+@gate
+def validate(call: Call) -> ToolResult | None:
     """Check the arguments; name the field at fault."""
-    assert call.tool is not None
     model, values = call.tool.arguments, dict(call.values)
     fields = parameters(model)
     if len(fields) == 1:
@@ -61,7 +63,7 @@ async def validate(call: Call) -> ToolResult | None:
         if isinstance(lines, list) and lines and all(isinstance(line, str) for line in lines):
             values[fields[0]] = "\n".join(line.removesuffix("\n") for line in lines)
     try:
-        call.values = model.model_validate(values).model_dump(mode="json", by_alias=True)
+        call.values = _checked(model, values)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         told = "; ".join(
@@ -70,90 +72,86 @@ async def validate(call: Call) -> ToolResult | None:
         )
         if all(fault["type"] == "value_error" for fault in faults):  # the tool's own words: the fields are right
             return invalid(f"{call.tool.name}: {told}")
-        return invalid(f"{call.tool.name}: {told}. Its arguments are: {', '.join(fields)}.")
+        return invalid(f"{call.tool.name}: {told}. Its arguments are: {', '.join(fields) or 'none'}.")
     return None
 
 
-async def refuse(call: Call) -> ToolResult | None:
+def _checked(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
+    """Check, mending what can be meant in one way only: see `_mended`."""
+    try:
+        checked = model.model_validate(values)
+    except ValidationError as error:
+        mended = _mended(model, values, error)
+        if mended is None:
+            raise
+        checked = model.model_validate(mended)
+    return checked.model_dump(mode="json", by_alias=True)
+
+
+def _mended(model: type[BaseModel], values: dict[str, Any], error: ValidationError) -> dict[str, Any] | None:
+    """Mend what models often get wrong: JSON in a string for a list or object, null for "not given"."""
+    optional = {field.alias or name for name, field in model.model_fields.items() if not field.is_required()}
+    mended, changed = dict(values), False
+    for fault in error.errors(include_url=False):
+        name = fault["loc"][0] if fault["loc"] else ""
+        value = mended.get(str(name))
+        if value is None and name in mended and name in optional:
+            del mended[str(name)]
+            changed = True
+        elif isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+            try:
+                mended[str(name)] = json.loads(value)
+                changed = True
+            except (ValueError, RecursionError):
+                continue
+    return mended if changed else None
+
+
+@gate
+def refuse(call: Call) -> ToolResult | None:
     """Turn down what is never run, whatever the approval mode."""
     why = refused(call.code) if call.code else None
     if why is None:
         return None
     notice = f"Refused: {why}. This is never run here; do the task without it, or say what the user should run."
-    return ToolResult("denied", "", f"refused: {why}", notice=notice)
+    return denied(notice, f"refused: {why}")
 
 
-async def grade(call: Call) -> ToolResult | None:
+@gate
+def grade(call: Call) -> ToolResult | None:
     """Say how dangerous it looks."""
-    assert call.tool is not None
     call.risk, call.why = call.tool.grade(call.values, call.context)
     return None
 
 
-async def approve(call: Call) -> ToolResult | None:
-    """Ask the user where the mode says so; no answer is no."""
-    assert call.tool is not None
-    if call.risk not in ASKS[call.mode] or call.tool.name == FinalAnswer.name:
+@gate
+def permit(call: Call) -> ToolResult | None:
+    """Turn down what this session's settings do not allow, by name, tag or risk."""
+    why = call.rules.permission.of_call(call.tool, call.risk)
+    if not why:
         return None
-    context, tool = call.context, call.tool
-    code = context.redactor.text(call.code or f"{tool.name}({json.dumps(call.values, ensure_ascii=False)})")
-    request = ApprovalRequest(secrets.token_hex(4), call.action.call_id, tool.name, code, call.risk, call.why)
-    context.emit(ApprovalAsked(request=request.request, tool=tool.name, code=code, risk=call.risk, why=call.why))
-    approval = await call.ask(request)
-    context.emit(
-        ApprovalGiven(request=request.request, approved=approval.approved, by=approval.by, note=approval.note)
+    return denied(
+        f"This {call.tool.name} call is not to be run ({call.risk}: {call.why}): {why}. Go on without it."
     )
-    if not approval.approved:
-        who = (
-            "Nobody was there to approve this action"
-            if approval.by == "nobody"
-            else "The user refused this action"
+
+
+@gate
+def available(call: Call) -> ToolResult | None:
+    """Answer at once for a tool that cannot be used now, before anyone is asked about it."""
+    rules, context, tool = call.rules, call.context, call.tool
+    breaker = context.kept(Breakers).of(tool.name, tool, rules.breaker, rules.clock)
+    if when := breaker.refusal():
+        return unavailable(
+            f"The tool {tool.name} is unavailable: {breaker.why}; {when}. Go on without it until then."
         )
-        note = f" ({approval.note})" if approval.note else ""
-        notice = f"{who}{note}. Do not try it again another way; go on without it, or answer with what you know."
-        return ToolResult("denied", "", f"refused{note}", notice=notice)
-    if call.code and approval.code is not None and approval.code not in (call.code, code):
-        call.values = {**call.values, "code": approval.code}
-        call.edited = True
-        context.emit(ActionEdited(arguments=json.dumps(call.values, ensure_ascii=False)))
-        return await validate(call) or await refuse(call) or await grade(call)
+    if used_up := context.kept(Quotas).refusal(tool):
+        return unavailable(used_up)
     return None
 
 
-async def run(call: Call) -> ToolResult | None:
-    """Run the tool. What its own code raises becomes an observation."""
-    assert call.tool is not None
-    context, redactor = call.context, call.context.redactor
-    call.started = time.monotonic()
-    context.emit(
-        ActionStarted(
-            tool=call.tool.name,
-            arguments=redactor.value(call.values),
-            code=redactor.text(call.code),
-            risk=call.risk,
-        )
-    )
-    try:
-        result = await call.tool.run(call.values, context)
-    except KernelLost as error:
-        result = ToolResult("error", "", str(error), kernel_lost=True, notice=str(error))
-    except NbAgentError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a tool is foreign code: its fault must not end the run
-        line = f"{type(error).__name__}: {error}"
-        result = ToolResult("error", line, line, notice=f"The tool {call.tool.name} failed.")
-    if call.edited:
-        told = f"The user changed the code before it ran. What ran:\n{redactor.text(call.code)}"
-        result.notice = f"{told}\n{result.notice}".rstrip()
-    return result
-
-
-CHAIN: tuple[Link, ...] = (parse, find, validate, refuse, grade, approve, run)
-
-
-def invalid(notice: str) -> ToolResult:
-    """Answer an action that cannot be run as it was sent."""
-    return ToolResult("invalid", "", notice.partition("\n")[0], notice=notice)
+def denied(notice: str, summary: str = "") -> ToolResult:
+    """Answer a call that must not be run."""
+    return ToolResult("denied", "", summary or notice.partition(". ")[0], notice=notice)
 
 
 def _python_literal(text: str) -> Any:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import get_args
 
 from nbagent.events import Risk
 from nbagent.protocols import Tool
+from nbagent.tools.findings import RISKS
 
-RISKS: tuple[Risk, ...] = get_args(Risk)  #: mildest first
 #: To answer is always allowed.
 _ALWAYS = "final_answer"
 

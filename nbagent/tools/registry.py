@@ -109,6 +109,11 @@ class Registry:
             and not permission.of_tool(entry.tool)
         ]
 
+    def withheld(self, permission: Permission) -> dict[str, str]:
+        """Give the tools that the settings deny as a whole, each with the reason."""
+        tools = [entry.tool for entry in self.entries() if entry.tool is not None]
+        return {tool.name: why for tool in tools if (why := permission.of_tool(tool))}
+
 
 @cache
 def package_entries() -> tuple[Entry, ...]:

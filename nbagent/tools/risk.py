@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from nbagent.events import Risk
 from nbagent.tools import calls
-from nbagent.tools.findings import Files, Finding, worst
+from nbagent.tools.findings import RISKS, Files, Finding, worst
 from nbagent.tools.magics import grade_magic
 from nbagent.tools.names import Names
 from nbagent.tools.shell import grade_shell, grade_sql, grade_words
@@ -56,6 +56,12 @@ class Grader:
         """Grade one cell, which may then run or not."""
         finding = worst(_findings(code, self._names.copy(), replace(self._files)))
         return finding.risk, finding.why
+
+    def reasons(self, code: str) -> list[str]:
+        """Give all that a cell does for which the user may be asked, each in a few words."""
+        findings = _findings(code, self._names.copy(), replace(self._files))
+        asked = RISKS[RISKS.index("overwrite") :]
+        return sorted({finding.why for finding in findings if finding.risk in asked})
 
     def touches(self, code: str) -> tuple[set[str], bool]:
         """Give the literal paths that a cell writes to or deletes, and whether it may do so to others too."""

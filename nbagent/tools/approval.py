@@ -1,0 +1,152 @@
+"""The link that asks the user: when the mode and the grade want it, and never twice for what they allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from dataclasses import dataclass, field, replace
+
+from nbagent.events import ActionEdited, ApprovalAsked, ApprovalGiven, Risk
+from nbagent.protocols import Approval, ApprovalRequest, ToolResult
+from nbagent.tools.answer import FinalAnswer
+from nbagent.tools.call import Approve, Call, Rest
+from nbagent.tools.findings import RISKS
+from nbagent.tools.links import denied, validate
+
+#: Which grades wait for the user's yes.
+ASKS: dict[Approve, frozenset[Risk]] = {
+    "ask": frozenset({"overwrite", "network", "destructive"}),
+    "auto": frozenset({"destructive"}),
+    "each": frozenset({"read", "write", "overwrite", "network", "destructive"}),
+    "off": frozenset(),
+}
+
+#: What may be so bad that a yes holds for this very action only.
+ONLY_ITSELF: frozenset[Risk] = frozenset({"destructive"})
+
+
+@dataclass(slots=True)
+class Grants:
+    """What the user allowed for the rest of the session, and the one question at a time."""
+
+    patterns: dict[str, set[str]] = field(default_factory=dict)  #: by tool: what it may do, in words
+    risks: dict[str, Risk] = field(default_factory=dict)  #: by tool: the worst grade that is allowed as a whole
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def covers(self, call: Call) -> bool:
+        """Whether the user has allowed this call before."""
+        name, risk = call.tool.name, _risk(call)
+        if risk not in ONLY_ITSELF and name in self.risks and _not_worse(risk, self.risks[name]):
+            return True
+        return set(patterns(call)) <= self.patterns.get(name, set())
+
+    def add(self, call: Call) -> None:
+        """Take in a yes that was meant for more than this call."""
+        name, risk = call.tool.name, _risk(call)
+        if call.remember == "session" and risk not in ONLY_ITSELF:
+            known = self.risks.get(name, risk)
+            self.risks[name] = risk if _not_worse(known, risk) else known
+        elif call.remember:
+            self.patterns.setdefault(name, set()).update(patterns(call))
+
+
+def patterns(call: Call) -> tuple[str, ...]:
+    """Say in words what "always" would cover: what the call does, or this very action where that is too much."""
+    risk, own = _risk(call), call.tool.traits.patterns
+    if risk in ONLY_ITSELF:
+        return (written(call),)
+    found = tuple(own(call.values)) if own is not None else ()
+    return found or (f"{call.tool.name} ({risk})",)
+
+
+def written(call: Call) -> str:
+    """Write the call as a person reads it: the code that it runs, or the tool with its arguments."""
+    return call.code or f"{call.tool.name}({json.dumps(call.values, ensure_ascii=False)})"
+
+
+async def approve(call: Call, rest: Rest) -> ToolResult:
+    """Ask the user where the mode says so; no answer is no."""
+    risk = _risk(call)
+    grants = call.context.kept(Grants)
+    if call.approved_by:  # here again with the code that the user edited
+        grants.add(call)
+        return await rest()
+    if risk not in ASKS[call.rules.approve] or call.tool.name == FinalAnswer.name:
+        return await rest()
+    async with grants.asking:
+        if grants.covers(call):
+            call.approved_by = "rule"
+            return await rest()
+        code, approval = await _ask(call, risk)
+    call.approved_by = approval.by
+    if not approval.approved:
+        return _refusal(approval)
+    call.remember = approval.always
+    if call.code and approval.code is not None and approval.code not in (call.code, code):
+        call.values, call.edited = {**call.values, "code": approval.code}, True
+        call.context.emit(ActionEdited(arguments=json.dumps(call.values, ensure_ascii=False)))
+        return await call.go(call.links[call.links.index(validate) :])
+    grants.add(call)
+    return await rest()
+
+
+async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
+    """Put the question and record it with its answer; give the code as it was shown, too."""
+    context, tool, limit = call.context, call.tool, call.rules.approval_timeout
+    code = context.redactor.text(written(call))
+    request = ApprovalRequest(
+        request=secrets.token_hex(4),
+        call_id=call.action.call_id,
+        tool=tool.name,
+        code=code,
+        risk=risk,
+        why=call.why,
+        always="this very action" if risk in ONLY_ITSELF else context.redactor.text("; ".join(patterns(call))),
+        session="" if risk in ONLY_ITSELF else f"every {tool.name} that is at most {risk}",
+    )
+    context.emit(
+        ApprovalAsked(
+            request=request.request,
+            tool=tool.name,
+            code=code,
+            risk=risk,
+            why=call.why,
+            always=request.always,
+            session_wide=request.session,
+        )
+    )
+    try:
+        async with asyncio.timeout(limit) as waiting:
+            approval = await call.ask(request)
+    except TimeoutError:
+        if not waiting.expired():
+            raise
+        approval = Approval(False, "nobody", f"no answer within {limit:g} s")
+    context.emit(
+        ApprovalGiven(
+            request=request.request,
+            approved=approval.approved,
+            by=approval.by,
+            note=approval.note,
+            always=approval.always if approval.approved else "",
+        )
+    )
+    return code, approval
+
+
+def _refusal(approval: Approval) -> ToolResult:
+    nobody = approval.by == "nobody"
+    who = "Nobody was there to approve this action" if nobody else "The user refused this action"
+    note = f" ({approval.note})" if approval.note else ""
+    notice = f"{who}{note}. Do not try it again another way; go on without it, or answer with what you know."
+    return replace(denied(notice, f"refused{note}"), denied_by="nobody" if nobody else "user")
+
+
+def _risk(call: Call) -> Risk:
+    assert call.risk is not None, "graded by the link before"
+    return call.risk
+
+
+def _not_worse(risk: Risk, than: Risk) -> bool:
+    return RISKS.index(risk) <= RISKS.index(than)
