@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from nbagent.events import ActionStatus, DialectName, Event, Output, Risk
 from nbagent.redaction import Redactor
 from nbagent.reply import Action, ReplyPart
+from nbagent.tool_traits import ToolTraits
 
 # -- model and dialect --
 
@@ -295,22 +296,6 @@ class ToolContext(Protocol):
     def kept(self, kind: type[Kept]) -> Kept:
         """Give the session's one `kind()`, made when first asked for: what a tool keeps from call to call."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ToolTraits:
-    """How the gateway treats calls of a tool."""
-
-    risk: Risk | None = None  #: None: graded call by call
-    timeout: float | None = None  #: seconds of one call, retries included; None: the tool keeps its own time
-    retries: int = 0  #: more attempts after a connection fault; only for what may be done twice
-    cache: float = 0  #: seconds that a good result is kept for the same arguments; 0: not at all
-    parallel_safe: bool = False  #: may run beside other parallel-safe calls of the same reply
-    quota: int | None = None  #: most calls in a session, for what costs money
-    tags: tuple[str, ...] = ()
-    small: bool = False  #: offered to small models too
-    #: What a call does, in words by which the user may allow it for the session, e.g. "overwrites a.csv".
-    patterns: Callable[[dict[str, Any]], Sequence[str]] | None = None
 
 
 class Tool(Protocol):

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.events import Risk
-from nbagent.protocols import ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.definition import terse_schema
 
 

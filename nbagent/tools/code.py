@@ -11,8 +11,9 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nbagent.events import ActionStatus, FilesChanged, KernelDied, Output, OutputAdded, Risk, StateLost
-from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import StreamRedactor
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.definition import terse_schema
 from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.risk import Grader

@@ -27,7 +27,8 @@ from pydantic_core import to_json
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.events import Risk
-from nbagent.protocols import ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.threads import in_a_thread
 
 #: Risk of one call from its arguments: the grade alone, or with the reason in a few words.

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.errors import TransferError
 from nbagent.events import Risk
-from nbagent.protocols import ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import ToolContext, ToolResult, ToolSpec
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.definition import terse_schema
 from nbagent.tools.sharing import Sharing
 

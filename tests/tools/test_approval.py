@@ -10,7 +10,8 @@ from typing import Any, Literal
 import pytest
 
 from nbagent.events import ActionEdited, ActionStarted, ApprovalAsked, ApprovalGiven, Risk
-from nbagent.protocols import Approval, ApprovalRequest, ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import Approval, ApprovalRequest, ToolContext, ToolResult, ToolSpec
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.code import RunCode, RunCodeArguments
 from nbagent.tools.definition import tool
 from tests.tools.calls import Desk

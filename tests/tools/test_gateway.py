@@ -18,9 +18,10 @@ from nbagent.events import (
     Observed,
     Risk,
 )
-from nbagent.protocols import Approval, ToolContext, ToolResult, ToolSpec, ToolTraits
+from nbagent.protocols import Approval, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import Redactor
 from nbagent.reply import Action
+from nbagent.tool_traits import ToolTraits
 from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.call import Approve
 from nbagent.tools.code import RunCode
