@@ -269,6 +269,7 @@ class Session:
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
             compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
+            aside=aside,
         )
         self._running, self._preparing = asyncio.create_task(loop.run()), None
         try:
