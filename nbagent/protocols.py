@@ -113,6 +113,7 @@ class Executed:
     back_names: tuple[str, ...] = ()  #: what is there again because of it
     changes: tuple[Variable, ...] = ()
     gone: tuple[str, ...] = ()
+    table: str = ""  #: dimensions and dtypes of the table that is the last line's value
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from nbagent.settings import Resolved
 from nbagent.steps import Lost, Step, read_items
 from nbagent.tools.cell_names import names_of
 from nbagent.tools.code import RunCode
+from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.sharing import Sharing
 
 #: A cell that ran longer than this, in seconds, is costly: it runs again only after a yes.
@@ -173,8 +174,9 @@ class Restoration:
                 since_loss.clear()
             elif isinstance(item, Shared) or (isinstance(item, Step) and item.runs and item.tool == RunCode.name):
                 since_loss.append(item)
-        changed = [change for event in events if isinstance(event, FilesChanged) for change in event.changes]
-        run_code.made_before(change.path for change in changed if change.change == "made")
+        for event in events:
+            if isinstance(event, FilesChanged):
+                context.kept(OwnFiles).took(event)
         return cls(since_loss, run_code, sharing, context) if since_loss else None
 
     @property

@@ -19,6 +19,7 @@ from typing import Any
 
 MOST_NAMES = 2000
 MOST_SECONDS = 0.05  #: for one look; names that were not reached count as unchanged until the next one
+MOST_COLUMNS = 30  #: of a table that is shown, whose dtypes are told
 LONGEST_VALUE = 60  #: characters of a value that is shown as it is
 OURS = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
@@ -114,9 +115,23 @@ def changes() -> Report:
         if _known.get(name) != token:
             _known[name] = token
             changed.append([name, *described])
-    report = {"changes": changed, "gone": gone, "exit": _exit_status(names)}
+    report = {"changes": changed, "gone": gone, "exit": _exit_status(names), "table": _shown_table(shell)}
     _let_go(shell)
     return Report(report)
+
+
+def _shown_table(shell: Any) -> str:
+    """Give the dimensions and the columns by dtype of the table that is the last line's value, or ""."""
+    value: Any = getattr(shell.last_execution_result, "result", None)
+    if not _is(type(value), "pandas", "DataFrame") or type(value).__module__.partition(".")[0] != "pandas":
+        return ""
+    columns: dict[str, list[str]] = {}
+    for name, dtype in zip(value.columns[:MOST_COLUMNS], value.dtypes[:MOST_COLUMNS], strict=True):
+        columns.setdefault(str(dtype), []).append(str(name)[:LONGEST_VALUE])
+    rows, width = value.shape
+    more = f"; and {width - MOST_COLUMNS} more columns" if width > MOST_COLUMNS else ""
+    dtypes = "; ".join(f"{dtype}: {', '.join(names)}" for dtype, names in columns.items())
+    return f"{rows} rows x {width} columns; {dtypes}{more}"
 
 
 def _exit_status(names: dict[str, Any]) -> int:

@@ -268,7 +268,8 @@ class ProcessKernel:
                 {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
             )
         changes, gone = self._learn(report)
-        return Executed(status, seconds, count, error, changes=changes, gone=gone)
+        table = valid_text(str(report.get("table", "")))
+        return Executed(status, seconds, count, error, changes=changes, gone=gone, table=table)
 
     async def _look(self, child: Child) -> dict[str, Any]:
         talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)

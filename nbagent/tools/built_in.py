@@ -9,6 +9,7 @@ from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.code import RunCode
 from nbagent.tools.edit_file import edit_file
 from nbagent.tools.read_file import read_file
+from nbagent.tools.read_output import read_output
 from nbagent.tools.search_files import search_files
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
@@ -34,5 +35,6 @@ def built_in(folder: Path, sharing: Sharing) -> list[Tool]:
         write_file,
         edit_file,
         search_files,
+        read_output,
         FinalAnswer(),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,9 @@ from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import StreamRedactor
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.definition import terse_schema
+from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
+from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
@@ -72,11 +73,13 @@ class RunCode:
     def __init__(self, workspace: Path, sharing: Sharing | None = None):
         self._workspace = workspace
         self._sharing = sharing or Sharing()
-        self._grader = Grader(exists=self._exists)
+        self._own = OwnFiles()
+        self._grader = Grader(exists=self._exists, owns=lambda path: self._own.has(path, workspace))
         self.traits = ToolTraits(small=True, patterns=lambda values: self._grader.reasons(values["code"]))
 
     def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """Grade the code from its syntax tree and shell words."""
+        self._own = context.kept(OwnFiles)
         return self._grader.grade(arguments["code"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -86,9 +89,10 @@ class RunCode:
         outputs, executed, changed = await self._watched(code, context)
         _tell_of_loss(executed, context)
         told = [variables_line(executed.changes, executed.gone), files_line(changed)]
+        text = tell(outputs, executed)
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
-            tell(outputs, executed),
+            "\n".join(filter(None, [text, failing_tests(text, self._workspace)])),
             summary=executed.error.partition("\n")[0],
             execution_count=executed.execution_count,
             notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
@@ -107,10 +111,6 @@ class RunCode:
         outputs, executed, _ = await self._watched(code, context)
         return outputs, executed
 
-    def made_before(self, paths: Iterable[str]) -> None:
-        """Take files that the session made in an earlier process for its own."""
-        self._grader.made.update(filter(self._exists, paths))
-
     async def _watched(
         self, code: str, context: ToolContext
     ) -> tuple[list[Output], Executed, FilesChanged | None]:
@@ -122,7 +122,7 @@ class RunCode:
         finally:
             if (changed := watch.changes()) is not None:
                 context.emit(changed)
-                self._grader.made.update(change.path for change in changed.changes if change.change == "made")
+                context.kept(OwnFiles).took(changed)
         self._sharing.executed(code, executed)
         self._grader.ran(code, completed=executed.status == "ok")
         return outputs, executed, changed

@@ -42,13 +42,13 @@ class Finding:
 class Files:
     """What is known of the workspace while grading.
 
-    `exists` tells of a path relative to the workspace; `made` are paths that this session made itself, which it
+    `exists` tells of a path relative to the workspace; `owns` whether this session made the file there, which it
     may overwrite and delete unasked; `downloaded` are names of files that it fetched. `moved`: the code changed
     folders, so relative paths say nothing any more.
     """
 
     exists: Callable[[str], bool] = lambda _: False
-    made: set[str] = field(default_factory=set)
+    owns: Callable[[str], bool] = lambda _: False
     downloaded: set[str] = field(default_factory=set)
     moved: bool = False
 
@@ -65,7 +65,7 @@ class Files:
             return Finding("overwrite", f"writes outside the workspace: {path}", touched=_whole(name))
         if self.moved:
             return Finding("overwrite", f"writes {path} in another folder")
-        if name not in self.made and self.exists(name):
+        if self.exists(name) and not self.owns(name):
             return Finding("overwrite", f"overwrites {path}", touched=name)
         return Finding("write", f"writes {path}", written=name, touched=name)
 
@@ -85,7 +85,7 @@ class Files:
         known = "" if self.moved or _GLOB.search(name) else _whole(name)
         if outside(name) or self.moved or top in ("", ".git") or _GLOB.search(top):
             return Finding("destructive", f"deletes {path}", touched=known)
-        return Finding("write" if name in self.made else "overwrite", f"deletes {path}", touched=known)
+        return Finding("write" if self.owns(name) else "overwrite", f"deletes {path}", touched=known)
 
 
 def normal(path: str) -> str:

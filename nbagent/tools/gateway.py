@@ -12,7 +12,7 @@ from nbagent.protocols import Approval, ApprovalRequest, Tool, ToolContext, Tool
 from nbagent.reply import Action
 from nbagent.tools.call import Approve, Ask, Call, CallContext, Rules
 from nbagent.tools.chain import CHAIN
-from nbagent.tools.shape import fence
+from nbagent.tools.observe import observation
 
 
 class Gateway:
@@ -113,7 +113,7 @@ class Gateway:
         """Shape, mask and record: one `ActionFinished` for each call is its audit record."""
         context = call.context
         context.over = True
-        text = observation(result, context)
+        text = observation(result, context, pages="read_output" in self._tools)
         if self._closing and result.status == "ok" and result.answer is None:
             text = f"{text}\n{self._closing}"
         context.record(
@@ -132,17 +132,6 @@ class Gateway:
         )
         context.record(Observed(text=text))
         return text
-
-
-def observation(result: ToolResult, context: ToolContext) -> str:
-    """Redact, cut to size and fence. Masking comes first, so that no secret is half visible at the cut."""
-    notice = context.redactor.text(result.notice)
-    told = "\n".join(part for part in (result.text.strip("\n"), result.changes) if part.strip())
-    data = context.redactor.text(told)
-    if not data.strip():
-        return notice or "(no output)"
-    fenced = fence(data, context.nonce, context.observation_characters)
-    return f"{notice}\n{fenced}" if notice else fenced
 
 
 async def _nobody(request: ApprovalRequest) -> Approval:

@@ -108,14 +108,7 @@ def _told(
         return ToolResult("ok", "", "empty", notice=f"{place.shown} is empty.")
     if not wanted:
         raise PathRefused(f"{place.shown} has {total} lines: there is no line {first}.")
-    room = context.observation_characters
-    shown: list[str] = []
-    for line in wanted:
-        line = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}… [{len(line):,} characters]"
-        room -= len(line) + 1
-        if room < 0 and shown:
-            break
-        shown.append(line)
+    shown = whole_lines(wanted, context.observation_characters)
     last = first + len(shown) - 1
     of = f" of {total:,}" if total is not None else ""
     extra = "; ".join(filter(None, [size_in_words(size) if size is not None else "", note]))
@@ -123,6 +116,18 @@ def _told(
     if total is None or last < total:
         notice += f" Go on with start={last + 1}."
     return ToolResult("ok", "\n".join(shown), f"lines {first}-{last}", notice=notice)
+
+
+def whole_lines(lines: list[str], room: int) -> list[str]:
+    """Give as many lines from the first on as fit into `room` characters, at least one; long ones are cut."""
+    shown: list[str] = []
+    for line in lines:
+        line = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}… [{len(line):,} characters]"
+        room -= len(line) + 1
+        if room < 0 and shown:
+            break
+        shown.append(line)
+    return shown
 
 
 def _cells(data: bytes) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 from nbagent.events import Risk
@@ -25,12 +25,14 @@ from nbagent.tools.source import parse
 DEEPEST = 6
 
 
-def grade(code: str, *, exists: Callable[[str], bool] | None = None, made: Iterable[str] = ()) -> tuple[Risk, str]:
+def grade(
+    code: str, *, exists: Callable[[str], bool] | None = None, made: Container[str] = ()
+) -> tuple[Risk, str]:
     """Grade one cell: how dangerous, and why in a few words.
 
     `exists` tells of a path relative to the workspace; `made` are paths that this session made.
     """
-    return Grader(exists=exists, made=made).grade(code)
+    return Grader(exists=exists, owns=made.__contains__).grade(code)
 
 
 def refused(code: str) -> str | None:
@@ -41,16 +43,14 @@ def refused(code: str) -> str | None:
 class Grader:
     """Grades the cells of one session in order; what a cell that ran imports is known in the next."""
 
-    def __init__(self, *, exists: Callable[[str], bool] | None = None, made: Iterable[str] = ()):
-        self._files = Files(made=set(made))
+    def __init__(self, *, exists: Callable[[str], bool] | None = None, owns: Callable[[str], bool] | None = None):
+        """`exists` tells of a path relative to the workspace, `owns` whether this session made the file there."""
+        self._files = Files()
         if exists is not None:
             self._files.exists = exists
+        if owns is not None:
+            self._files.owns = owns
         self._names = Names()
-
-    @property
-    def made(self) -> set[str]:
-        """Paths that this session made itself; the caller adds to it."""
-        return self._files.made
 
     def grade(self, code: str) -> tuple[Risk, str]:
         """Grade one cell, which may then run or not."""

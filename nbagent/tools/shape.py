@@ -6,8 +6,9 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
+from itertools import count
 from typing import Any
 
 from nbagent.events import Output
@@ -18,10 +19,15 @@ from nbagent.tools.trace import shorten
 #: More changed variables than this are counted only; a longer summary is cut.
 MOST_VARIABLES = 12
 LONGEST_SUMMARY = 60
+CUT_TABLE = "(the view is cut: not all rows and columns are shown)"
 MOST_HTML = 20_000  #: characters that are read of an output that is HTML only
+
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 _WARNING = re.compile(r"^(?:.*?:\d+: )?(\w*Warning: .*)(?:\n[ \t]+.*)?$", re.MULTILINE)
 _DIMENSIONS = re.compile(r"\[(\d+) rows x (\d+) columns\]\s*\Z")
+_CUT = re.compile(r"^\.\.\.?(?:\s|$)|\s\.\.\.(?:\s|$)", re.MULTILINE)
+_PRINTED_TABLE = re.compile(r"^\[\d+ rows x \d+ columns\]$", re.MULTILINE)
 _HTML_DIMENSIONS = re.compile(r"<p>(\d+) rows . (\d+) columns</p>")
 _NAMELESS = re.compile(r"<[\w.]+(?: object)?(?: at 0x[0-9a-f]+)?>")  # says nothing of what is shown
 _ROW_END = re.compile(r"<br ?/?>|</(?:tr|p|li|div|h\d)>", re.IGNORECASE)
@@ -30,7 +36,8 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^<>]*>", re.DOTALL | re.IGNOREC
 
 def tell(outputs: Sequence[Output], executed: Executed) -> str:
     """Give the data of one execution: its outputs in order."""
-    parts = [_one(output, executed) for output in merged(outputs)]
+    figures = count(1)
+    parts = [_one(output, executed, figures) for output in merged(outputs)]
     if executed.status == "error" and not any(output.get("output_type") == "error" for output in outputs):
         parts.append(executed.error)  # the kernel could not send it, or shows it in some way of its own
     return "\n".join(part for part in parts if part.strip())
@@ -75,7 +82,7 @@ def variables_line(changes: Sequence[Variable], gone: Sequence[str]) -> str:
     told = [" ".join(filter(None, (v.name, v.type, _short(v.summary)))) for v in changes[:MOST_VARIABLES]]
     if len(changes) > MOST_VARIABLES:
         told.append(f"and {len(changes) - MOST_VARIABLES} more")
-    line = f"Changed: {'; '.join(told)}" if told else ""
+    line = f"Variables: {'; '.join(told)}" if told else ""
     if gone:
         deleted = f"Deleted: {', '.join(gone[:MOST_VARIABLES])}"
         if len(gone) > MOST_VARIABLES:
@@ -84,17 +91,22 @@ def variables_line(changes: Sequence[Variable], gone: Sequence[str]) -> str:
     return line
 
 
-def cut(text: str, limit: int) -> str:
-    """Keep head and tail of a text that is over `limit` characters, and count what is left out."""
+def cut(text: str, limit: int, handle: str = "") -> str:
+    """Keep head and tail of a text that is over `limit` characters, and count what is left out.
+
+    `handle` is what `read_output` takes to show the whole.
+    """
     if len(text) <= limit:
         return text
-    room = max(0, limit - 60)  # for the line that counts
+    how = f'; read_output(handle="{handle}") shows it' if handle else ""
+    room = max(0, limit - 60 - len(how))  # for the line that counts
     head, tail = room * 3 // 5, room - room * 3 // 5
     start = _line_end(text, head)
     end = _line_start(text, len(text) - tail)
     left_out = text[start:end]
     return (
-        f"{text[:start]}\n[… {len(left_out)} characters, {left_out.count(chr(10))} lines left out …]\n{text[end:]}"
+        f"{text[:start]}\n[… {len(left_out)} characters, {left_out.count(chr(10))} lines left out{how} …]\n"
+        f"{text[end:]}"
     )
 
 
@@ -109,14 +121,17 @@ def fence(data: str, nonce: str, limit: int) -> str:
     return f"<output {nonce}>\n{data}\n</output {nonce}>"
 
 
-def _one(output: Output, executed: Executed) -> str:
+def _one(output: Output, executed: Executed, figures: Iterator[int]) -> str:
     kind = output.get("output_type")
     if kind == "stream":
         text = plain(_text(output.get("text", ""))).rstrip("\n")
-        return text if output.get("name") != "stderr" else _stderr(text)
+        return _printed(text) if output.get("name") != "stderr" else _stderr(text)
     if kind == "error":
         return "" if output.get("ename") == "SystemExit" else shorten(output, executed.error)
-    return _display(output.get("data") or {})
+    shown = _display(output.get("data") or {}, figures)
+    if kind == "execute_result" and executed.table:
+        return f"{shown}\n[table: {executed.table}]"
+    return shown
 
 
 def _stderr(text: str) -> str:
@@ -129,10 +144,11 @@ def _stderr(text: str) -> str:
     return text.strip("\n") if warned else f"[stderr] {text.strip(chr(10))}"
 
 
-def _display(data: dict[str, Any]) -> str:
-    for mime in ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"):
+def _display(data: dict[str, Any], figures: Iterator[int]) -> str:
+    for mime in IMAGES:
         if mime in data:
-            return f"[figure: {_size(mime, data[mime])}{mime.partition('/')[2].partition('+')[0]}]"
+            kind = mime.partition("/")[2].partition("+")[0]
+            return f"[figure {next(figures)}: {_size(mime, data[mime])}{kind}]"
     words, html = plain(_text(data.get("text/plain", ""))), _text(data.get("text/html", ""))
     if words and not (len(data) > 1 and _NAMELESS.fullmatch(words)):
         return words + _table_is_cut(words, html)
@@ -147,10 +163,15 @@ def _display(data: dict[str, Any]) -> str:
     return words or f"[output: {', '.join(data)}]"
 
 
+def _printed(text: str) -> str:
+    """Say of each table that was printed with its dimensions that pandas did not print it whole."""
+    return _PRINTED_TABLE.sub(rf"\g<0> {CUT_TABLE}", text) if _CUT.search(text) else text
+
+
 def _table_is_cut(words: str, html: str) -> str:
     """A pandas table may be shortened: say so, or the model takes what is hidden for absent."""
     if found := _DIMENSIONS.search(words):
-        return "\n(the view is cut: not all rows and columns are shown)" if "..." in words else ""
+        return f"\n{CUT_TABLE}" if _CUT.search(words) else ""
     if found := _HTML_DIMENSIONS.search(html):
         return f"\n[{found[1]} rows x {found[2]} columns] (the view is cut)"
     return ""

@@ -33,6 +33,6 @@ class FinalView:
         if not self._trace.task:
             return
         if self._quiet:
-            display({"text/plain": self._trace.answer or f"{self._trace.ending}. {self._trace.advice}"}, raw=True)
+            display({"text/plain": self._trace.answer}, raw=True)
         else:
             display({"text/html": static.html(self._trace), "text/plain": static.text(self._trace)}, raw=True)

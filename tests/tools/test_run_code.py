@@ -40,7 +40,7 @@ def inside(text: str) -> str:
 async def test_outputs_values_and_changed_variables_are_told(gate: Gateway, context: Context) -> None:
     result, text = await run(gate, context, "```python\nx = 5\nprint('hi')\nx + 1\n```")
     assert (result.status, result.execution_count) == ("ok", 1)
-    assert inside(text) == "hi\n6\nChanged: x int 5"
+    assert inside(text) == "hi\n6\nVariables: x int 5"
     started, finished = context.of(ActionStarted)[0], context.of(ActionFinished)[0]
     assert (started.code, started.risk) == ("x = 5\nprint('hi')\nx + 1", "read")
     assert finished.seconds > 0
@@ -97,7 +97,7 @@ async def test_a_traceback_keeps_the_users_frames_only(gate: Gateway, context: C
 
 async def test_figures_and_tables_are_told_in_few_words(gate: Gateway, context: Context) -> None:
     _, text = await run(gate, context, "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); plt.show()")
-    assert "[figure: " in text
+    assert "[figure 1: " in text
     assert " png]" in text
     assert len(text) < 300
     _, text = await run(
@@ -108,6 +108,13 @@ async def test_figures_and_tables_are_told_in_few_words(gate: Gateway, context: 
     assert "<table" not in text
     page = context.of(OutputAdded)[-1].output["data"]
     assert "<table" in page["text/html"]
+    _, text = await run(gate, context, "pd.DataFrame({'a': [1, 2], 'b': ['x', None], 'c': [.5, 1]})")
+    assert "[table: 2 rows x 3 columns; int64: a; " in text
+    assert "float64: c]" in text
+    _, text = await run(gate, context, "print(pd.DataFrame({'a': range(1000)}))")
+    assert "[1000 rows x 1 columns] (the view is cut: not all rows and columns are shown)" in text
+    _, text = await run(gate, context, "pd.get_option('display.max_columns'), pd.get_option('display.max_rows')")
+    assert "(20, 60)" in text
 
 
 async def test_secrets_are_masked_in_all_that_is_shown_and_still_work(gate: Gateway, context: Context) -> None:
@@ -235,4 +242,4 @@ async def test_files_that_code_changes_are_told_and_can_be_put_back(
 async def test_the_machinery_works_after_builtins_are_rebound(gate: Gateway, context: Context) -> None:
     await run(gate, context, "list = [1]\nprint = len = str = json = None")
     _, text = await run(gate, context, "y = 2\ny")
-    assert inside(text) == "2\nChanged: y int 2"
+    assert inside(text) == "2\nVariables: y int 2"

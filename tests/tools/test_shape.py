@@ -46,6 +46,14 @@ def test_a_progress_bar_leaves_its_last_state_only() -> None:
         ("\x1b[38;5;241mgrey\x1b[0m", "grey"),
         ("tab\tstays", "tab\tstays"),
         ("1,234.50 -0.0 1e-9", "1,234.50 -0.0 1e-9"),
+        (
+            "a:  0%|  | 0/9\n\na:  50%|# | 4/9\nb:   1%| | 1/9\na: 100%|##| 9/9\ndone\n",
+            "b:   1%| | 1/9\na: 100%|##| 9/9\ndone\n",
+        ),
+        ("\n\rin:   0%| |\x1b[A\rout:  0%| |\n\rin: 100%|#|\x1b[A\n", "\nout:  0%| |\nin: 100%|#|\n\n"),
+        ("x\n" * 12, "x\n[… the line above 11 times more …]\n"),
+        ("x\n" * 10, "x\n" * 10),
+        ("\n" * 30, "\n" * 30),
     ],
 )
 def test_terminal_text_is_folded(written: str, stands: str) -> None:
@@ -67,8 +75,8 @@ def test_a_figure_is_a_placeholder_with_its_size() -> None:
     header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 640, 480)
     image = base64.b64encode(header + b"\0" * 9000).decode()
     shown = display({"image/png": image, "text/plain": "<Figure size 640x480 with 1 Axes>"})
-    assert tell([shown], OK) == "[figure: 640x480 png]"
-    assert tell([display({"image/png": "!!"})], OK) == "[figure: png]"
+    assert tell([shown], OK) == "[figure 1: 640x480 png]"
+    assert tell([display({"image/png": "!!"})], OK) == "[figure 1: png]"
 
 
 def test_a_table_that_pandas_cut_is_said_to_be_cut() -> None:
@@ -93,7 +101,7 @@ def test_html_is_told_as_text_where_the_plain_text_says_nothing() -> None:
 
 def test_changed_variables_stand_in_one_last_line() -> None:
     changes = (Variable("df", "DataFrame", "(891, 12)"), Variable("x", "int", "5"))
-    assert variables_line(changes, ()) == "Changed: df DataFrame (891, 12); x int 5"
+    assert variables_line(changes, ()) == "Variables: df DataFrame (891, 12); x int 5"
     many = tuple(Variable(f"v{i}", "int", "1") for i in range(30))
     assert variables_line(many, ()).endswith("v11 int 1; and 18 more")
     assert variables_line((), ("a", "b")) == "Deleted: a, b"
