@@ -14,18 +14,25 @@ from IPython.core.error import UsageError as CellUsageError
 from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import result_of
 from nbagent.cell_sessions import ShellSessions
-from nbagent.errors import NbAgentError, UsageError
+from nbagent.errors import NbAgentError, StoreError, UsageError
+from nbagent.events import RunFinished
 from nbagent.magic_commands import COMMANDS, Command
 from nbagent.notebook.atomic import free_path
 from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.export import export_notebook
+from nbagent.notebook.replay import Found, Records, cell_id, in_output, key_of
 from nbagent.options import add_to
+from nbagent.record import Record, record_of
 from nbagent.session import Session
 from nbagent.settings import Resolved, resolve
-from nbagent.view.choose import choose_view
+from nbagent.stores.files import default_home
+from nbagent.view.choose import choose_view, takes_questions
 from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
+#: What only a cell can be given: ask the model although there is a record.
+AGAIN = "--again"
+OF_THE_MODEL = frozenset({"model", "base_url", "key_env", "dialect", "price"})
 
 
 class RunStopped(KeyboardInterrupt):
@@ -43,6 +50,7 @@ class _Parser(argparse.ArgumentParser):
 def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%agent", add_help=False, allow_abbrev=False)
     add_to(parser)
+    parser.add_argument(AGAIN, action="store_true")
     return parser
 
 
@@ -54,6 +62,8 @@ class NotebookAgent:
         self.main = MainThreadQueue()
         self.sessions = ShellSessions(shell, self.main)
         self._config = config
+        self._records: Records | None = None
+        self.last_cell = ""  #: id of the cell of the last run, where the front end says it
 
     @property
     def session(self) -> Session | None:
@@ -73,13 +83,34 @@ class NotebookAgent:
             raise RunStopped from None
 
     def _run(self, line: str, task: str) -> None:
-        resolved = self.resolve(_words(line))
+        given = _options(_words(line))
         if not task.strip():
             raise UsageError("the task is empty: write below %%agent what you want to know or have done")
+        key, again = key_of(given, task), given.pop("again")
+        # A replay needs no model, so neither what the line says of one.
+        resolved = self._resolve({name: value for name, value in given.items() if name not in OF_THE_MODEL})
+        found = self._find_record(key, resolved, again=again)
+        if found.record is None:
+            resolved = self._resolve(given)
+        if found.note:
+            print(f"The model is asked: {found.note}.")  # noqa: T201 - the cell's own output
+        finished = self._work(task, key, resolved, found.record)
+        if finished.reason == "interrupted":
+            raise RunStopped
+        if (
+            found.record is not None
+            and resolved.settings.replay == "only"
+            and finished.reason != found.record.reason
+        ):
+            raise UsageError(finished.message)
+
+    def _work(self, task: str, key: str, resolved: Resolved, replayed: Record | None) -> RunFinished:
+        """Run the task, or replay it, in the cell; keep the record."""
         if resolved.settings.session:
             session = self.sessions.resume(resolved, print)
         else:
             session = self.session or self.sessions.begin(resolved)
+        self.last_cell = cell_id(self.shell)
         view = choose_view(
             self.shell,
             on_stop=session.stop,
@@ -90,17 +121,39 @@ class NotebookAgent:
         view.open()
         try:
             finished = agent_thread().run(
-                session.run(task, view=view, resolved=resolved), main=self.main, on_interrupt=session.stop
+                session.run(task, view=view, resolved=resolved, record=replayed),
+                main=self.main,
+                on_interrupt=session.stop,
             )
+            record = replayed or record_of(key, [event for event in session.events if event.run == finished.run])
+            view.metadata = in_output(record) if record is not None else {}
         finally:
             view.close()
         self.shell.user_ns[RESULT_NAME] = result_of(finished, session)
-        if finished.reason == "interrupted":
-            raise RunStopped
+        if record is not None and replayed is None:
+            self._keep(record)
+        return finished
+
+    def _find_record(self, key: str, resolved: Resolved, *, again: bool) -> Found:
+        if self._records is None:
+            asks = takes_questions(self.shell)
+            self._records = Records(self.shell, default_home(os.environ), asks=asks)
+        return self._records.find(key, resolved.settings.replay, again=again)
+
+    def _keep(self, record: Record) -> None:
+        try:
+            if self._records is not None:
+                self._records.keep(record)
+        except StoreError as error:
+            print(f"This cell's record was not kept: {error}")  # noqa: T201 - the cell's own output
 
     def resolve(self, words: list[str]) -> Resolved:
         """Settings from the words of a line, over those of the environment."""
-        given = vars(_cell_parser().parse_args(words))
+        given = _options(words)
+        given.pop("again")
+        return self._resolve(given)
+
+    def _resolve(self, given: dict[str, Any]) -> Resolved:
         return resolve(given, os.environ, self._config())
 
     def wait(self, coroutine: Any) -> Any:
@@ -127,6 +180,10 @@ def after_run(session: Session, name: str) -> AfterWord:
         return AfterWord(f"Exported to {path.name}.")
     except NbAgentError as error:
         return AfterWord(str(error))
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    return vars(_cell_parser().parse_args(words))
 
 
 def _words(line: str) -> list[str]:

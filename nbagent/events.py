@@ -70,6 +70,13 @@ class RunStarted(Event):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
+class Replayed(Event):
+    """Recorded code gave, when it ran again, something else than was recorded; one line a place."""
+
+    type: Literal["Replayed"] = "Replayed"
+    differs: list[str]
+
+
 class DialectChosen(Event):
     """How the model expresses actions from here on, with everything in a request but its messages."""
 
@@ -315,6 +322,7 @@ AnyEvent = (
     | SessionResumed
     | KernelRestored
     | RunStarted
+    | Replayed
     | DialectChosen
     | StepStarted
     | ThoughtDelta

@@ -8,9 +8,8 @@ costly ones, run again only after a yes; what comes out otherwise than the first
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from nbagent.events import (
     Usage,
 )
 from nbagent.protocols import Approval, ApprovalRequest, Executed, ToolContext
+from nbagent.same_outputs import is_masked, lines_of, quoted
 from nbagent.settings import Resolved
 from nbagent.steps import Lost, Step, read_items
 from nbagent.tools.cell_names import names_of
@@ -46,10 +46,7 @@ from nbagent.tools.sharing import Sharing
 
 #: A cell that ran longer than this, in seconds, is costly: it runs again only after a yes.
 COSTLY_SECONDS = 30.0
-LONGEST_LINE = 100  #: characters of an output line that is quoted
 _RISKS: tuple[Risk, ...] = ("read", "write", "overwrite", "network", "destructive")
-_MASKED = re.compile(r"\[masked \w+\]")
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 
 Ask = Callable[[ApprovalRequest], Awaitable[Approval]]
 
@@ -198,7 +195,7 @@ class Restoration:
         """
         cells = [self._cell(item) for item in self.items if isinstance(item, Step)]
         by_step = {id(cell.step): cell for cell in cells}
-        doubtful = [cell for cell in cells if cell.why and not _MASKED.search(cell.step.code)]
+        doubtful = [cell for cell in cells if cell.why and not is_masked(cell.step.code)]
         allowed = not doubtful or rerun == "all" or (rerun == "ask" and await _yes(doubtful, ask))
         for item in self.items:
             if isinstance(item, Shared):
@@ -241,7 +238,7 @@ class Restoration:
         step, names = cell.step, names_of(cell.step.code)
         needed = sorted(names.needs & self._missing)
         why = ""
-        if _MASKED.search(step.code):
+        if is_masked(step.code):
             why = "its code held a secret, which is not stored"
         elif cell.why and not allowed:
             why = f"{cell.why}; nobody said yes"
@@ -325,7 +322,7 @@ def _difference(step: Step, outputs: Sequence[Output], executed: Executed) -> st
     if executed.status != ("ok" if step.status == "ok" else "error"):
         how = executed.error.partition("\n")[0]
         return f"failed now: {how or executed.status}" if step.status == "ok" else "did not fail now"
-    before, now = _lines(step.outputs), _lines(outputs)
+    before, now = lines_of(step.outputs), lines_of(outputs)
     if before == now:
         return ""
     position = next(
@@ -333,24 +330,7 @@ def _difference(step: Step, outputs: Sequence[Output], executed: Executed) -> st
         min(len(before), len(now)),
     )
     old, new = (lines[position] if position < len(lines) else "" for lines in (before, now))
-    return f"gave {_quoted(new)}, and {_quoted(old)} the first time"
-
-
-def _lines(outputs: Iterable[Output]) -> list[str]:
-    """Give what is compared of outputs: printed text and results, without memory addresses."""
-    parts = []
-    for output in outputs:
-        if output.get("output_type") == "stream" and output.get("name") == "stdout":
-            parts.append(str(output.get("text", "")))
-        elif output.get("output_type") in ("execute_result", "display_data"):
-            parts.append(f"{output.get('data', {}).get('text/plain', '')}\n")
-    return [line.rstrip() for line in _ADDRESS.sub("0x", "".join(parts)).rstrip().splitlines()]
-
-
-def _quoted(line: str) -> str:
-    text = line.strip()
-    text = text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
-    return f"“{text}”" if text else "nothing"
+    return f"gave {quoted(new)}, and {quoted(old)} the first time"
 
 
 def told(restored: KernelRestored) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from nbagent.aside import Aside
 from nbagent.compaction import Compactor
 from nbagent.context import Conversation
-from nbagent.errors import NbAgentError, SettingsError, TransferError, UsageError
+from nbagent.errors import NbAgentError, TransferError, UsageError
 from nbagent.events import (
     Adopted,
     Event,
@@ -35,15 +35,18 @@ from nbagent.events import (
 from nbagent.guards import Guards
 from nbagent.loop import Loop
 from nbagent.meter import Meter
-from nbagent.models.choose import Choice, choose_model
+from nbagent.models.choose import Choice
 from nbagent.models.dialects import dialect_named
+from nbagent.models.keeper import ModelKeeper
 from nbagent.negotiation import Negotiation
 from nbagent.prompt import closing_line, run_message
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, View
 from nbagent.provenance import versions
+from nbagent.record import Record
 from nbagent.remembered import FILE, Remembered
+from nbagent.replay_run import Replay, recorded_choice
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
-from nbagent.settings import KERNEL_SETTINGS, Resolved, Settings
+from nbagent.settings import Resolved, Settings
 from nbagent.tools.built_in import built_in
 from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
@@ -51,19 +54,15 @@ from nbagent.tools.registry import Registry, package_entries
 from nbagent.tools.sharing import Sharing
 from nbagent.workplace import (
     RunContext,
+    exchange_file,
     make_gateway,
     make_kernel,
     masked,
     redactor_for,
     surroundings,
+    taken_over,
     working_folder,
 )
-
-#: Settings that `choose_model` builds from: changing one makes the choice anew.
-MODEL_SETTINGS = {
-    *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
-    *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters", "price"),
-}
 
 
 class Session:
@@ -94,8 +93,7 @@ class Session:
         self._views: list[View] = []
         self._run = self._past.runs
         self._step = 0
-        self._choice: Choice | None = None
-        self._chosen_by: tuple[object, ...] = ()
+        self._models = ModelKeeper()
         self._running: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[object] | None = None  # who runs, until there is a run to stop
         self._busy = asyncio.Lock()
@@ -128,9 +126,15 @@ class Session:
         return self._busy.locked()
 
     async def run(
-        self, task: str, *, view: View, resolved: Resolved | None = None, data: Sequence[Path] = ()
+        self,
+        task: str,
+        *,
+        view: View,
+        resolved: Resolved | None = None,
+        data: Sequence[Path] = (),
+        record: Record | None = None,
     ) -> RunFinished:
-        """Work on one task to an ending.
+        """Work on one task to an ending; with `record`, by doing again what it holds, without a model.
 
         Raises:
             UsageError: the task or the settings cannot be used; nothing was begun.
@@ -147,7 +151,8 @@ class Session:
             self._views.append(view)
             try:
                 await self._restore(settings, view.ask)
-                return await self._work(task, settings, await self._choose(settings), data)
+                choice = recorded_choice(record, settings) if record else await self._models.choose(settings)
+                return await self._work(task, settings, choice, data, record)
             finally:
                 self._preparing = None
                 self._views.remove(view)
@@ -180,7 +185,7 @@ class Session:
         """
         if self._host is None:
             raise TransferError("there is no notebook here to adopt into")
-        host, file = self._host, self._exchange_file(name)
+        host, file = self._host, exchange_file(self.log.folder, name)
         summary = await self.kernel.adopt(name, file)
         await host.call(lambda: host.load(name, file))
         self._emit(Adopted(name=name, summary=summary))
@@ -202,8 +207,7 @@ class Session:
             if self._starting is not None:
                 await asyncio.wait([self._starting])
             await self.kernel.close()
-            if self._choice is not None:
-                await self._choice.close()
+            await self._models.close()
             self.log.close()
 
     # -- resume ------------------------------------------------------------------------------------------
@@ -234,7 +238,9 @@ class Session:
 
     # -- one run ------------------------------------------------------------------------------------
 
-    async def _work(self, task: str, settings: Settings, choice: Choice, data: Sequence[Path]) -> RunFinished:
+    async def _work(
+        self, task: str, settings: Settings, choice: Choice, data: Sequence[Path], record: Record | None
+    ) -> RunFinished:
         self._run += 1
         self._sharing.run_begins()
         await asyncio.to_thread(package_entries)  # imports what packages bring, which may take its time
@@ -258,9 +264,33 @@ class Session:
             )
         )
         terms.begin()
+        worker = self._replay(settings, terms, record) if record else self._loop(settings, terms)
+        self._running, self._preparing = asyncio.create_task(worker.run()), None
+        try:
+            await asyncio.shield(self._running)
+        except asyncio.CancelledError:  # whoever awaits us was cancelled: the run must still end properly
+            self._cancel(self._running)
+            await self._running
+            raise
+        finally:
+            self._running = None
+        return next(event for event in reversed(self.events) if isinstance(event, RunFinished))
+
+    def _replay(self, settings: Settings, terms: Negotiation, record: Record) -> Replay:
+        return Replay(
+            record=record,
+            gateway=terms.gateway,
+            emit=self._emit,
+            ask=self._views[-1].ask,
+            context=self._run_context(settings, settings.observation_characters),
+            kernel_ready=self._kernel_starting(settings),
+        )
+
+    def _loop(self, settings: Settings, terms: Negotiation) -> Loop:
+        choice = terms.choice
         meter = Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost)
         aside = Aside(choice.model, self._conversation, meter, self._emit)
-        loop = Loop(
+        return Loop(
             model=choice.model,
             terms=terms,
             conversation=self._conversation,
@@ -272,16 +302,6 @@ class Session:
             kernel_ready=self._kernel_starting(settings),
             compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
         )
-        self._running, self._preparing = asyncio.create_task(loop.run()), None
-        try:
-            await asyncio.shield(self._running)
-        except asyncio.CancelledError:  # whoever awaits us was cancelled: the run must still end properly
-            self._cancel(self._running)
-            await self._running
-            raise
-        finally:
-            self._running = None
-        return next(event for event in reversed(self.events) if isinstance(event, RunFinished))
 
     def _cancel(self, running: asyncio.Task[Any]) -> None:
         # A second cancel would break into the first one's tidying up.
@@ -343,38 +363,12 @@ class Session:
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)
 
-    # -- what a run needs -----------------------------------------------------------------------------
-
     def _take_settings(self, resolved: Resolved | None) -> Settings:
-        if resolved is None:
-            return self.resolved.settings
-        kept = {name: getattr(self.resolved.settings, name) for name in KERNEL_SETTINGS}
-        for name, value in kept.items():
-            if resolved.origins.get(name) == "option" and getattr(resolved.settings, name) != value:
-                raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
-        settings = resolved.settings.model_copy(update=kept)
-        before = self.resolved.settings
+        before, self.resolved = self.resolved.settings, taken_over(self.resolved, resolved)
+        settings = self.resolved.settings
         if (settings.api_key, settings.secret_patterns) != (before.api_key, before.secret_patterns):
             self.redactor = redactor_for(self._environment, settings)
-        self.resolved = Resolved(settings, resolved.origins)
         return settings
-
-    async def _choose(self, settings: Settings) -> Choice:
-        """Choose the model, or keep the one at hand when nothing that decides it has changed."""
-        key = (*settings.model_dump(include=MODEL_SETTINGS).values(), settings.max_cost is None)
-        if self._choice is None or key != self._chosen_by:
-            before, self._choice = self._choice, await choose_model(settings)
-            self._chosen_by = key
-            if before is not None:
-                await before.close()
-        return self._choice
-
-    def _exchange_file(self, name: str) -> Path:
-        if not name.isidentifier():
-            raise TransferError(f"{name!r} is not a variable's name")
-        folder = self.log.folder / "adopted"
-        folder.mkdir(exist_ok=True)
-        return folder / f"{name}.pkl"
 
     def _emit(self, event: Event) -> None:
         """Mask, stamp, store, take into the conversation, then show."""

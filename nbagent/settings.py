@@ -124,6 +124,12 @@ class Settings(BaseModel):
     )
     breaker_cooldown: float = Field(30, gt=0, description="Seconds that such a tool rests before one more try.")
 
+    replay: Literal["auto", "only", "off"] = Field(
+        "auto",
+        description="Recorded cells: auto (replayed at first execution in a process), only (no model is asked), "
+        "off (the model is always asked).",
+    )
+
     max_steps: int = Field(15, ge=1, description="Steps after which a run ends unanswered.")
     max_seconds: float = Field(1800, gt=0, description="Seconds after which a run ends unanswered.")
     max_tokens: int | None = Field(

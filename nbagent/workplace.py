@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from nbagent.data_files import describe, named_files
-from nbagent.errors import SettingsError
+from nbagent.errors import SettingsError, TransferError
 from nbagent.events import DialectName, Event
 from nbagent.kernels.process import ProcessKernel
 from nbagent.prompt import HostContext
 from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
-from nbagent.settings import ENVIRONMENT_PREFIX, Settings
+from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.breaker import BreakerLimits
 from nbagent.tools.call import Rules
 from nbagent.tools.gateway import Gateway
@@ -46,6 +46,21 @@ class RunContext:
             self.things[kind] = kind()
         thing: Kept = self.things[kind]
         return thing
+
+
+def taken_over(now: Resolved, given: Resolved | None) -> Resolved:
+    """Give a run's settings: those that were given, but for what the kernel was built from.
+
+    Raises:
+        SettingsError: an option of the run would need another kernel.
+    """
+    if given is None:
+        return now
+    kept = {name: getattr(now.settings, name) for name in KERNEL_SETTINGS}
+    for name, value in kept.items():
+        if given.origins.get(name) == "option" and getattr(given.settings, name) != value:
+            raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
+    return Resolved(given.settings.model_copy(update=kept), given.origins)
 
 
 async def surroundings(
@@ -93,6 +108,15 @@ def make_gateway(
     )
     tools = registry.offered(dialect, small=few, with_host=with_host, permission=permission)
     return Gateway(tools, rules=rules, closing=closing)
+
+
+def exchange_file(session_folder: Path, name: str) -> Path:
+    """Give the file through which a variable travels to the user. Raises `TransferError` for no name."""
+    if not name.isidentifier():
+        raise TransferError(f"{name!r} is not a variable's name")
+    folder = session_folder / "adopted"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{name}.pkl"
 
 
 def working_folder(settings: Settings) -> Path:

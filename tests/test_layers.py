@@ -30,7 +30,7 @@ LAYERS = {
             "session",
             "agent_thread",
         ),
-        *("steps", "needed_cells", "workplace", "resume", "replay_run", "file_history"),
+        *("steps", "needed_cells", "workplace", "resume", "replay_run", "record", "same_outputs", "file_history"),
         *("listening", "negotiation", "meter", "summing_up", "live_text"),
         *("repetition", "remembered"),
     ),

@@ -55,6 +55,7 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "approve": "each",
         "quiet": "true",
         "rerun": "all",
+        "replay": "only",
         "toolset": "full",
     }
     number = {"price": "1,2", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}

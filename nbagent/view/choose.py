@@ -13,7 +13,9 @@ from nbagent.view.widget import AfterRun, WidgetView
 
 
 class CellView(View, Protocol):
-    """A view that is opened in the running cell."""
+    """A view that is opened in the running cell. `metadata` stays with the trace, where there is an output."""
+
+    metadata: dict[str, Any]
 
     def open(self) -> None:
         """Appear (call it on the main thread)."""
@@ -35,7 +37,14 @@ def choose_view(
     """
     if getattr(shell, "kernel", None) is None:
         return TerminalView(interactive=sys.stdin.isatty(), quiet=quiet, input_on_main=input_on_main)
-    request = getattr(shell, "parent_header", None) or {}
-    if not request.get("content", {}).get("allow_stdin", False):
+    if not takes_questions(shell):
         return FinalView(quiet=quiet)
     return WidgetView(on_stop=on_stop, input_on_main=input_on_main, after=after)
+
+
+def takes_questions(shell: Any) -> bool:
+    """Whether the cell that runs now came from a front end where somebody can be asked."""
+    if getattr(shell, "kernel", None) is None:
+        return True
+    request = getattr(shell, "parent_header", None) or {}
+    return bool(request.get("content", {}).get("allow_stdin", False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from IPython.display import display
 
 from nbagent.events import Event
@@ -16,6 +18,7 @@ class FinalView:
     def __init__(self, *, quiet: bool = False) -> None:
         self._trace = Trace()
         self._quiet = quiet
+        self.metadata: dict[str, Any] = {}
 
     def open(self) -> None:
         """Appear: nothing to show yet."""
@@ -33,6 +36,7 @@ class FinalView:
         if not self._trace.task:
             return
         if self._quiet:
-            display({"text/plain": self._trace.answer}, raw=True)
+            display({"text/plain": self._trace.answer}, raw=True, metadata=self.metadata)
         else:
-            display({"text/html": static.html(self._trace), "text/plain": static.text(self._trace)}, raw=True)
+            left = {"text/html": static.html(self._trace), "text/plain": static.text(self._trace)}
+            display(left, raw=True, metadata=self.metadata)

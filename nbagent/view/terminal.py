@@ -11,7 +11,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from rich import box
 from rich.console import Console
@@ -68,6 +68,7 @@ class TerminalView:
         quiet: bool = False,
         input_on_main: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
+        self.metadata: dict[str, Any] = {}  # a terminal keeps none
         self._interactive = interactive
         self._quiet = quiet
         self._input = input_on_main or _input_on_a_thread

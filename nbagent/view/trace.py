@@ -31,6 +31,7 @@ from nbagent.events import (
     Reason,
     Reasoning,
     ReasoningDelta,
+    Replayed,
     Retrying,
     RunFinished,
     RunStarted,
@@ -262,6 +263,9 @@ def note_of(event: Event) -> str:
         return f"{event.why.rstrip('.')}. Trying again in {event.wait:.3g} s (attempt {event.attempt})."
     if isinstance(event, KernelStarted):
         return f"A new kernel was started ({event.kind})." if event.generation > 0 else ""
+    if isinstance(event, Replayed):
+        where = ", ".join(event.differs)
+        return f"Otherwise than recorded: {where}. The answer may not hold any more; --again asks the model anew."
     if isinstance(event, KernelRestored):
         return restored_in_words(event)
     if isinstance(event, Compacted):

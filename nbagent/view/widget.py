@@ -78,6 +78,7 @@ class WidgetView:
         `after` does what the buttons below a finished run ask for, on a thread of its own.
         """
         self._after = after
+        self.metadata: dict[str, Any] = {}
         self._on_stop = on_stop
         self._input_on_main = input_on_main
         self._log = OpLog()
@@ -174,7 +175,7 @@ class WidgetView:
         trace = self._log.trace
         if trace.task:
             left = {"text/html": static.html(trace), "text/plain": static.text(trace)}
-            self._handle.update(left, raw=True)
+            self._handle.update(left, raw=True, metadata=self.metadata)
             with self._lock:
                 self._left = left
         else:
