@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbagent.api import Agent, Result
     from nbagent.errors import NbAgentError
-    from nbagent.protocols import ToolContext, ToolResult
+    from nbagent.protocols import Approval, ToolContext, ToolResult
     from nbagent.tools.registry import register as tool
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 #: Where each public name is, as `module:name`.
 _PUBLIC = {
     "Agent": "nbagent.api:Agent",
+    "Approval": "nbagent.protocols:Approval",
     "NbAgentError": "nbagent.errors:NbAgentError",
     "Result": "nbagent.api:Result",
     "ToolContext": "nbagent.protocols:ToolContext",
@@ -28,6 +29,7 @@ _PUBLIC = {
 
 __all__ = [
     "Agent",
+    "Approval",
     "NbAgentError",
     "Result",
     "ToolContext",

@@ -63,7 +63,7 @@ StrPath = str | os.PathLike[str]
 class EventQueue:
     """A view for programs: hands each event on, asks `approve` where an action needs a yes."""
 
-    def __init__(self, approve: Callable[[ApprovalRequest], bool] | None = None) -> None:
+    def __init__(self, approve: Callable[[ApprovalRequest], bool | Approval] | None = None) -> None:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._approve = approve
 
@@ -75,7 +75,8 @@ class EventQueue:
         """Ask the program, on a thread of its own; without a function to ask, nobody is there."""
         if self._approve is None:
             return Approval(approved=False, by="nobody", note="the program gave no approve function")
-        return Approval(approved=bool(await asyncio.to_thread(self._approve, request)), by="user")
+        answer = await asyncio.to_thread(self._approve, request)
+        return answer if isinstance(answer, Approval) else Approval(approved=bool(answer), by="user")
 
     def close(self) -> None:
         """Say that no more events come."""
@@ -86,7 +87,8 @@ class Agent:
     """An agent with one session; its kernel keeps the variables between runs.
 
     Args:
-        approve_action: asked for actions that need a yes; without it they are refused.
+        approve_action: asked for actions that need a yes; without it they are refused. It gives yes or no, or
+            an `Approval` with a reason, edited code, or what else in the session the yes is for.
         settings: any setting by name, e.g. `model`, `base_url`, `max_steps`, `approve`.
 
     Raises:
@@ -96,7 +98,7 @@ class Agent:
     def __init__(
         self,
         *,
-        approve_action: Callable[[ApprovalRequest], bool] | None = None,
+        approve_action: Callable[[ApprovalRequest], bool | Approval] | None = None,
         host: Host | None = None,
         **settings: Any,
     ) -> None:

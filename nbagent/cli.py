@@ -147,6 +147,19 @@ def sessions(as_json: bool) -> None:
         click.echo(sessions_table(summaries))
 
 
+@main.command()
+def tools() -> None:
+    """List the agent's tools: where each is from, its risk, whether the settings allow it."""
+    from nbagent.listing import tools_table
+    from nbagent.settings import resolve
+    from nbagent.tools.built_in import built_in
+    from nbagent.tools.registry import Registry
+    from nbagent.tools.sharing import Sharing
+
+    registry = Registry(built_in(Path.cwd(), Sharing()))
+    click.echo(tools_table(registry, resolve({}, os.environ).settings, {}))
+
+
 @main.group(cls=Group)
 def model() -> None:
     """The embedded models: list, pull, check."""

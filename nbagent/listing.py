@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nbagent.errors import WeightsError
 from nbagent.models import weights
 from nbagent.models.weights_catalogue import Progress, in_units
 from nbagent.protocols import SessionSummary
+from nbagent.settings import Settings
+from nbagent.tools.breaker import Breakers
+from nbagent.tools.permission import Permission
+from nbagent.tools.quota import Quotas
+from nbagent.tools.registry import Registry
 
 
 def sessions_table(summaries: Sequence[SessionSummary]) -> str:
@@ -40,6 +46,24 @@ def weights_table() -> str:
         size = in_units(entry.size)
         lines.append(f"local:{entry.name}{default}  {size}, {entry.license}  {state}")
     return "\n".join(lines)
+
+
+def tools_table(registry: Registry, settings: Settings, kept: Mapping[type[Any], Any]) -> str:
+    """List tools, a line each; `kept` is what the session keeps for them: breakers and quotas."""
+    permission = Permission(settings.allow_tools, settings.deny_tools)
+    breakers, quotas = kept.get(Breakers, Breakers()), kept.get(Quotas, Quotas())
+    rows = [("TOOL", "FROM", "RISK", "STATE")]
+    for entry in registry.entries():
+        tool = entry.tool
+        if tool is None or entry.fault:
+            rows.append((entry.name, entry.origin, "", f"not usable: {entry.fault}"))
+            continue
+        state = permission.of_tool(tool) or breakers.state(tool.name, tool) or quotas.state(tool) or "ready"
+        rows.append((entry.name, entry.origin, tool.traits.risk or "call by call", state))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
 
 
 def pull_weights(name: str | None, say: Callable[[str], None]) -> None:

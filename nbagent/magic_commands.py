@@ -11,13 +11,16 @@ from typing import Any, Protocol
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
-from nbagent.listing import pull_weights, sessions_table, weights_table
+from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
 from nbagent.models.pricing import checked, dollars
 from nbagent.notebook.export import export_notebook
 from nbagent.options import options
 from nbagent.session import Session
 from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
+from nbagent.tools.built_in import built_in
+from nbagent.tools.registry import Registry
+from nbagent.tools.sharing import Sharing
 
 
 class NotebookAgent(Protocol):
@@ -140,6 +143,14 @@ def _resume(magics: NotebookAgent, words: list[str]) -> None:
     _say(f"The next %%agent cell goes on in session {session.id}.")
 
 
+def _tools(magics: NotebookAgent, words: list[str]) -> None:
+    _no_more(words)
+    session = magics.session
+    settings = (session.resolved if session is not None else magics.resolve([])).settings
+    registry = session.tools if session is not None else Registry(built_in(Path.cwd(), Sharing()))
+    _say(tools_table(registry, settings, session.kept if session is not None else {}))
+
+
 def _config(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     resolved = magics.session.resolved if magics.session is not None else magics.resolve([])
@@ -185,6 +196,7 @@ COMMANDS: dict[str, Command] = {
     "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
     "sessions": Command("sessions", "list the sessions, newest first", _sessions),
     "resume": Command("resume ID", "go on with a session, its variables made again [--rerun all|none]", _resume),
+    "tools": Command("tools", "the agent's tools: where each is from, its risk, its state", _tools),
     "config": Command("config", "every setting with its value and where it came from", _config),
     "help": Command("help", "this text", _help),
 }

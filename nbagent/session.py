@@ -102,7 +102,7 @@ class Session:
         self._said: set[str] = set()
         self._nonce = self._past.nonce or secrets.token_hex(3)
         self._sharing = Sharing()
-        self._kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
+        self.kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
         tools = built_in(self.folder, self._sharing)
         self.tools = Registry(tools)
         self.kernel: Kernel = make_kernel(resolved.settings, self.folder, self.log.folder)
@@ -350,7 +350,7 @@ class Session:
             cell_timeout=settings.cell_timeout,
             observation_characters=observation_characters,
             emit=self._emit,
-            things=self._kept,
+            things=self.kept,
         )
 
     def _terms(self, task: str, settings: Settings, choice: Choice) -> Negotiation:

@@ -103,7 +103,7 @@ async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
         risk=risk,
         why=call.why,
         always="this very action" if risk in ONLY_ITSELF else context.redactor.text("; ".join(patterns(call))),
-        session="" if risk in ONLY_ITSELF else f"every {tool.name} that is at most {risk}",
+        session="" if risk in ONLY_ITSELF else f"every {tool.name} graded {risk} or milder",
     )
     context.emit(
         ApprovalAsked(

@@ -20,6 +20,15 @@ class Quotas:
             return ""
         return f"The quota of {tool.name} is used up ({used} of {quota} calls in this session). Go on without it."
 
+    def state(self, tool: Tool) -> str:
+        """Say how much of a quota is left; "" for a tool without one."""
+        quota, used = tool.traits.quota, self.used.get(tool.name, 0)
+        if quota is None:
+            return ""
+        return (
+            f"ready, {quota - used} of {quota} calls left" if used < quota else f"quota of {quota} calls used up"
+        )
+
     def use(self, tool: Tool) -> None:
         """Count one attempt."""
         self.used[tool.name] = self.used.get(tool.name, 0) + 1

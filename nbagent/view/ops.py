@@ -127,7 +127,8 @@ def _action(event: Event, before: Trace) -> list[Op]:
         return [{**op, "t": "action", "tool": tool, "code": code_of(tool, event.arguments), "edited": True}]
     if isinstance(event, ApprovalAsked):
         asked = {"request": event.request, "tool": event.tool, "code": event.code}
-        return [{**op, **asked, "t": "ask", "risk": event.risk, "why": event.why}]
+        asked |= {"risk": event.risk, "why": event.why, "always": event.always, "session": event.session_wide}
+        return [{**op, **asked, "t": "ask"}]
     if isinstance(event, ApprovalGiven):
         return [{**op, "t": "given", "request": event.request, "approved": event.approved, "by": event.by}]
     if isinstance(event, ActionStarted):

@@ -54,8 +54,9 @@ function approvalCard(action, op) {
   const note = el("input", "nba-reply");
   note.placeholder = "Word to the agent (optional)";
   note.setAttribute("aria-label", "Word to the agent");
-  const send = (kind) => {
+  const send = (kind, always) => {
     const letter = { op: kind, request: op.request };
+    if (always) letter.always = always;
     if (note.value.trim()) letter.note = note.value.trim();
     if (kind === "approve" && !edit.node.hidden && edit.value !== op.code) letter.code = edit.value;
     buttons.forEach((one) => (one.disabled = true));
@@ -71,11 +72,19 @@ function approvalCard(action, op) {
     if (edit.node.hidden) edit.value = op.code;
     else edit.focus();
   });
-  const buttons = [approve, change, deny];
+  const always = (kind, label, words) => {
+    if (!words) return null;
+    const one = button(`nba-always nba-always-${kind}`, `${label}: ${words}`, () => send("approve", kind));
+    one.title = `Approve, and do not ask again in this session about ${words}`;
+    return one;
+  };
+  const lasting = [always("pattern", "Always", op.always), always("session", "All session", op.session)].filter(Boolean);
+  const more = lasting.length ? el("div", "nba-row nba-lasting", ...lasting) : null;
+  const buttons = [approve, change, deny, ...lasting];
   const row = el("div", "nba-row", approve, change, deny, note);
   const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
   const title = el("div", "nba-question", el("strong", "", "Run this?"), el("span", `nba-risk nba-risk-${op.risk}`, op.risk), el("span", "", op.why));
-  const card = el("div", "nba-card", title, edit.node, row, hint);
+  const card = el("div", "nba-card", title, edit.node, row, more, hint);
   card.setAttribute("role", "group");
   card.setAttribute("aria-label", `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
   return card;

@@ -1,4 +1,4 @@
-"""A question that is answered by lines of text: yes, no, or an edited version."""
+"""A question that is answered by lines of text: yes, no, always, or an edited version."""
 
 from __future__ import annotations
 
@@ -6,39 +6,69 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import click
 
 from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.view.outputs import visible
 
 _EDITORS = ("sensible-editor", "vim", "nano", "vi", "notepad")
+_ALWAYS: dict[str, Literal["pattern", "session"]] = {
+    **dict.fromkeys(("a", "always"), "pattern"),
+    **dict.fromkeys(("s", "session"), "session"),
+}
 
 
 async def ask_by_line(
-    request: ApprovalRequest, read: Callable[[str], Awaitable[str]], show: Callable[[str], None]
+    request: ApprovalRequest,
+    read: Callable[[str], Awaitable[str]],
+    show: Callable[[str], None] | None,
+    *,
+    asked: str = "Approve?",
 ) -> Approval:
-    """Ask until there is an answer. What follows a "n" is told to the model; `show` prints edited code.
+    """Ask until there is an answer; what follows a "n" is told to the model.
+
+    `show` prints edited code; without it there is no editor to offer. `asked` opens the first prompt.
 
     Raises:
         asyncio.CancelledError: the user pressed Ctrl-C.
     """
-    code = request.code
-    choices = "[y]es / [n]o / [e]dit" if _has_editor() else "[y]es / [n]o"
+    code, can_edit = request.code, show is not None and _has_editor()
     while True:
         try:
-            answer = (await read(f"Approve? {choices} ")).strip()
+            answer = (await read(f"{asked} {_choices(request, can_edit)} ")).strip()
         except (EOFError, NotImplementedError, OSError):  # the front end takes no input, or it was closed
             return Approval(approved=False, by="nobody", note="nobody is there to answer; see --approve")
         except KeyboardInterrupt:
             raise asyncio.CancelledError from None
+        asked = "Approve?"
         word, _, note = answer.partition(" ")
-        if word.lower() in ("y", "yes"):
-            return Approval(approved=True, by="user", code=code if code != request.code else None)
-        if word.lower() in ("n", "no"):
+        word = word.lower()
+        always: Literal["", "pattern", "session"] = _ALWAYS.get(word, "")
+        offered = {"pattern": request.always, "session": request.session}
+        if word in ("y", "yes") or offered.get(always):
+            edited = code if code != request.code else None
+            return Approval(approved=True, by="user", code=edited, always=always)
+        if word in ("n", "no"):
             return Approval(approved=False, by="user", note=note.strip())
-        if word.lower() in ("e", "edit") and _has_editor():
+        if word in ("e", "edit") and can_edit and show is not None:
             code = await _edited(code)
             show(code)
+
+
+def _choices(request: ApprovalRequest, can_edit: bool) -> str:
+    choices = ["[y]es", "[n]o", *(["[e]dit"] if can_edit else [])]
+    if request.always:
+        choices.append(f"[a]lways {_short(request.always)}")
+    if request.session:
+        choices.append(f"[s]ession: {_short(request.session)}")
+    return " / ".join(choices)
+
+
+def _short(words: str) -> str:
+    line = " ".join(visible(words).split())
+    return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def _has_editor() -> bool:

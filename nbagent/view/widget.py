@@ -27,6 +27,7 @@ from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.view import static
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
+from nbagent.view.question import ask_by_line
 
 FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second get lost on the way
 #: Seconds after which a page that did not call back is held to be unable to: the first widget of a page
@@ -150,17 +151,13 @@ class WidgetView:
     async def _ask_by_line(self, request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
         self._line_open = True  # an open input box cannot be taken back: until then the page shows no buttons
         try:
-            line = await ask(
-                f"{visible(request.code)}\n\nThis looks {request.risk}: {request.why}\nRun it? [y/N] "
-            )
-        except (EOFError, NotImplementedError):  # the front end has no input box
-            return Approval(approved=False, by="nobody", note="there was no one to ask")
+            asked = f"{visible(request.code)}\n\nThis looks {request.risk}: {request.why}\nRun it?"
+            return await ask_by_line(request, ask, None, asked=asked)
         finally:
             with self._lock:
                 self._line_open = False
                 if self._callbacks_work:
                     self._letters.append({"op": "welcome"})
-        return Approval(approved=line.strip().lower() in ("y", "yes"), by="user")
 
     def close(self) -> None:
         """Send what is left and put the static trace in the widget's place."""
@@ -262,12 +259,13 @@ class WidgetView:
         self._wake.set()
 
     def _answer(self, approved: bool, content: dict[str, Any]) -> None:
-        code = content.get("code")
+        code, always = content.get("code"), content.get("always")
         approval = Approval(
             approved=approved,
             by="user",
             note=str(content.get("note") or ""),
             code=code if approved and isinstance(code, str) else None,
+            always=always if approved and always in ("pattern", "session") else "",
         )
         with self._lock:
             question = self._questions.get(str(content.get("request")))
