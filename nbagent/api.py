@@ -33,6 +33,7 @@ class Result:
     answer: str  #: the model's answer; "" unless it answered
     reason: Reason
     message: str  #: one line: what stopped the run and what to do; "" after an answer
+    summary: str  #: what the model said of unfinished work when a limit ended the run; never an answer
     steps: int
     seconds: float
     usage: Usage
@@ -54,7 +55,7 @@ class Result:
         return export_notebook(self._events, Path(path), clean=clean, force=force).path
 
     def __str__(self) -> str:
-        return self.answer or f"({self.reason}) {self.message}"
+        return self.answer or "\n".join(filter(None, [f"({self.reason}) {self.message}", self.summary]))
 
 
 StrPath = str | os.PathLike[str]
@@ -213,6 +214,7 @@ def result_of(finished: RunFinished, session: Session) -> Result:
         answer=finished.answer,
         reason=finished.reason,
         message=finished.message,
+        summary=finished.summary,
         steps=finished.steps,
         seconds=finished.seconds,
         usage=finished.usage,

@@ -120,6 +120,10 @@ class Conversation:
                 self._pending.notes.append(event.message)
             case StepFinished() | RunFinished():
                 self._close_step()
+                if isinstance(event, RunFinished) and event.summary and self._dialect is not None:
+                    self._take(
+                        Step(self._dialect, f"(unfinished, {event.reason}) {event.summary}", "", [], [], ())
+                    )
                 if isinstance(event, RunFinished) and (task := self.task) is not None:
                     task.ending = event.answer or event.message
             case Compacted():

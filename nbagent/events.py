@@ -302,12 +302,16 @@ class Adopted(Event):
 
 
 class RunFinished(Event):
-    """The run ended. `answer` is empty unless the reason is `answered`."""
+    """The run ended. `answer` is empty unless the reason is `answered`.
+
+    `summary` is what the model said of unfinished work when a limit ended the run: no answer.
+    """
 
     type: Literal["RunFinished"] = "RunFinished"
     reason: Reason
     answer: str = ""
     message: str = ""  #: one line for people: what stopped it and what to do
+    summary: str = ""
     usage: Usage = Usage()
     steps: int = 0
     seconds: float = 0.0

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from nbagent.aside import Aside
 from nbagent.compaction import Compactor
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
@@ -23,6 +24,7 @@ from nbagent.models.assembler import CUT
 from nbagent.negotiation import Negotiation
 from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext, ToolResult
 from nbagent.reply import Action
+from nbagent.summing_up import sum_up
 
 
 @dataclass(slots=True)
@@ -39,9 +41,11 @@ class Loop:
     tool_context: ToolContext
     kernel_ready: asyncio.Future[None]
     compactor: Compactor
+    aside: Aside
 
     step: int = 0
     _answer: str = ""
+    _summary: str = ""
     _started: float = 0.0
     _listener: Listener = field(init=False)
 
@@ -58,6 +62,8 @@ class Loop:
         self._started = time.monotonic()
         try:
             end = await self._steps()
+            if self.step:
+                self._summary = await sum_up(end, self.aside)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
@@ -170,6 +176,7 @@ class Loop:
                 reason=reason,
                 answer=self._answer if reason == "answered" else "",
                 message=message,
+                summary=self._summary,
                 usage=self.meter.spent,
                 steps=self.step,
                 seconds=self._seconds(),

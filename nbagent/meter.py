@@ -17,6 +17,8 @@ from nbagent.protocols import Approval, ApprovalRequest
 
 #: Tokens of a reply before any has been seen, for the reckoning.
 FIRST_REPLY_TOKENS = 500
+#: Tokens of a summary at the end.
+SUMMARY_TOKENS = 300
 BUDGET = "max_cost"
 
 
@@ -51,38 +53,50 @@ class Meter:
         return usage
 
     async def before_request(self, estimated_prompt: int) -> End | None:
-        """Say whether a request of about that many tokens may be sent; asks the user at the limit of money."""
-        if (
-            self.max_tokens is not None
-            and self.spent.total_tokens + self._next(estimated_prompt) > self.max_tokens
-        ):
-            return End(
-                "max_tokens",
-                f"Stopped at {self.spent.total_tokens:,} tokens: the next step would pass max_tokens "
-                f"({self.max_tokens:,}).",
-            )
-        while (end := self._over(estimated_prompt)) is not None:
+        """Say whether a step with a request of about that many tokens may be taken.
+
+        Room is kept for a last request that sums up. At the limit of money the user is asked.
+        """
+        if self.max_tokens is not None:
+            coming = self._coming(estimated_prompt)
+            if self.spent.total_tokens + coming.total_tokens > self.max_tokens:
+                return End(
+                    "max_tokens",
+                    f"Stopped at {self.spent.total_tokens:,} tokens: the next step may take "
+                    f"{coming.total_tokens:,}, more than max_tokens ({self.max_tokens:,}) allows.",
+                )
+        while (end := self._too_dear(estimated_prompt)) is not None:
             if not await self._granted(end.message):
                 return end
         return None
 
     def affords(self, estimated_prompt: int) -> bool:
-        """Whether one more request fits the budgets, without a question."""
-        tokens = self.max_tokens is None or (
-            self.spent.total_tokens + self._next(estimated_prompt) <= self.max_tokens
+        """Whether one more short request fits the budgets, without a question."""
+        closing = self._closing(estimated_prompt)
+        return (self.max_tokens is None or self.spent.total_tokens + closing.total_tokens <= self.max_tokens) and (
+            self.max_cost is None or self._cost(self.spent) + self._cost(closing) <= self.max_cost
         )
-        return tokens and self._over(estimated_prompt) is None
 
-    def _next(self, estimated_prompt: int) -> int:
-        return round(estimated_prompt * self._ratio) + (self._longest_reply or FIRST_REPLY_TOKENS)
+    def _coming(self, estimated_prompt: int) -> Usage:
+        """What the next step may take, and summing up behind it."""
+        step = Usage(
+            prompt_tokens=round(estimated_prompt * self._ratio),
+            completion_tokens=self._longest_reply or FIRST_REPLY_TOKENS,
+        )
+        return step + self._closing(estimated_prompt) if self.spent.total_tokens else step
 
-    def _over(self, estimated_prompt: int) -> End | None:
-        if self.max_cost is None or self.price is None:
+    def _closing(self, estimated_prompt: int) -> Usage:
+        return Usage(prompt_tokens=round(estimated_prompt * self._ratio), completion_tokens=SUMMARY_TOKENS)
+
+    def _cost(self, usage: Usage) -> float:
+        if usage.cost is not None:
+            return usage.cost
+        return 0.0 if self.price is None else self.price.of(usage)
+
+    def _too_dear(self, estimated_prompt: int) -> End | None:
+        if self.max_cost is None:
             return None
-        prompt = round(estimated_prompt * self._ratio)
-        reply = self._longest_reply or FIRST_REPLY_TOKENS
-        coming = self.price.of(Usage(prompt_tokens=prompt, completion_tokens=reply))
-        spent = self.spent.cost or 0.0
+        spent, coming = self._cost(self.spent), self._cost(self._coming(estimated_prompt))
         if spent + coming <= self.max_cost:
             return None
         return End(

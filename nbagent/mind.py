@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nbagent.event_base import Event, Usage
 
-Purpose = Literal["summary", "reflection", "plan"]
+Purpose = Literal["summary", "reflection", "plan", "sum_up"]
 
 
 class AsideAsked(Event):

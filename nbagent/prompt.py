@@ -1,6 +1,9 @@
 """The words that the model is sent: a byte-stable system prompt, and the message that opens a run.
 
-The texts are package data in `prompts/`. Nothing volatile stands in the system prompt.
+The texts are package data in `prompts/`, in blocks: role, how to work, what is data, the answer's form. The
+tools, each with when to use it, and the host's context are the other blocks. The text dialects, for small
+models, have a short text with a worked example instead: with a long one these guess rather than compute.
+Nothing volatile stands in the system prompt; advice for a kind of work comes with the task that asks for it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from importlib.resources import files
 
 from nbagent.events import DialectName
 from nbagent.protocols import ToolSpec, Variable
+from nbagent.task_reading import approach_of, language_of
 
 #: More variables than these are counted, not listed.
 MOST_VARIABLES = 40
@@ -26,7 +30,9 @@ def text_named(name: str) -> str:
 
 def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
     """Build the system prompt; the tools are named in it where the request itself does not carry them."""
-    if dialect != "json":
+    if dialect == "tools":
+        return f"{text_named('role')}\n\n{_joined('how_to_work', 'data_is_data', 'answer')}"
+    if dialect == "fenced":
         return text_named(dialect)
     listed = "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools)
     return f"{text_named(dialect)}\n\nTools:\n{listed}"
@@ -34,7 +40,15 @@ def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
 
 def closing_line(dialect: DialectName, task: str) -> str:
     """Give what ends each observation in the text dialects: small models forget what was asked, and how."""
-    return "" if dialect == "tools" else text_named("after_output").replace("{task}", _shorten(task.strip()))
+    if dialect == "tools":
+        return ""
+    language = language_of(task)
+    line = text_named("after_output").replace("{task}", _shorten(task.strip()))
+    return f"{line} Answer in {language}." if language else line
+
+
+def _joined(*names: str) -> str:
+    return "\n".join(map(text_named, names))
 
 
 def _signature(tool: ToolSpec) -> str:
@@ -49,21 +63,40 @@ class HostContext:
     cells: Sequence[str] = ()
     last_error: str = ""
     files: Sequence[str] = field(default_factory=tuple)  #: one description a data file
+    can_bring: bool = False  #: variables can be copied into the agent's kernel
     news: str = ""  #: what is otherwise in the kernel than the model knows
 
 
+def advice_for(task: str, approach: str, dialect: DialectName) -> str:
+    """Give advice for the kind of work that the task asks for, or "" for none.
+
+    `approach` is the user's choice; by "auto" small models, which the text dialects are for, get none.
+    """
+    if approach == "auto":
+        approach = approach_of(task) or "general" if dialect == "tools" else "general"
+    return "" if approach == "general" else text_named(f"approach_{approach}")
+
+
 def run_message(
-    task: str, context: HostContext, nonce: str, *, can_bring: bool, dialect: DialectName = "tools"
+    task: str,
+    context: HostContext,
+    nonce: str,
+    *,
+    dialect: DialectName = "tools",
+    approach: str = "auto",
 ) -> str:
-    """Build the message that opens a run: the host's context, fenced as data, then the task verbatim.
+    """Build the message that opens a run: the host's context, fenced as data, advice, then the task verbatim.
 
     Small models, which the text dialects are for, answer from the examples in a digest unless they are told
     once more, last, to compute.
     """
-    reminder = f"\n\n{text_named('reminder')}" if dialect != "tools" else ""
+    language = language_of(task) if dialect == "tools" else ""
+    last = f"(Answer in {language}.)" if language else ""
+    reminder = text_named("reminder") if dialect != "tools" else last
+    request = "\n\n".join(filter(None, [advice_for(task, approach, dialect), f"Task: {task}", reminder]))
     blocks = [context.news] if context.news else []
     if context.variables:
-        how = "; bring_variable copies one into your kernel" if can_bring else ""
+        how = "; bring_variable copies one into your kernel" if context.can_bring else ""
         blocks.append(f"The user's live variables{how}:\n" + "\n".join(variable_lines(context.variables)))
     if context.cells:
         cells = "\n---\n".join(_shorten(cell) for cell in context.cells)
@@ -73,9 +106,9 @@ def run_message(
     if context.files:
         blocks.append("Files in your working folder:\n" + "\n".join(context.files))
     if not blocks:
-        return f"Task: {task}{reminder}"
+        return request
     data = "\n\n".join(blocks).replace(nonce, "")
-    return f"<context {nonce}>\n{data}\n</context {nonce}>\n\nTask: {task}{reminder}"
+    return f"<context {nonce}>\n{data}\n</context {nonce}>\n\n{request}"
 
 
 def variable_lines(variables: Sequence[Variable]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +57,7 @@ from nbagent.workplace import (
     make_gateway,
     make_kernel,
     masked,
+    new_nonce,
     redactor_for,
     surroundings,
     taken_over,
@@ -100,7 +100,7 @@ class Session:
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._said: set[str] = set()
-        self._nonce = self._past.nonce or secrets.token_hex(3)
+        self._nonce = self._past.nonce or new_nonce()
         self._sharing = Sharing()
         self.kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
         tools = built_in(self.folder, self._sharing)
@@ -252,9 +252,7 @@ class Session:
             RunStarted(
                 task=task,
                 message=self.redactor.text(
-                    run_message(
-                        task, context, self._nonce, can_bring=self._host is not None, dialect=choice.dialect
-                    )
+                    run_message(task, context, self._nonce, dialect=choice.dialect, approach=settings.approach)
                 ),
                 model=choice.name,
                 host=choice.model.host,
@@ -301,6 +299,7 @@ class Session:
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
             compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
+            aside=aside,
         )
 
     def _cancel(self, running: asyncio.Task[Any]) -> None:

@@ -159,6 +159,9 @@ class Settings(BaseModel):
         200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
     )
 
+    approach: Literal["auto", "general", "debugging", "exploring", "plotting", "modelling"] = Field(
+        "auto", description="Which advice on the way of working goes with the task; auto chooses by its words."
+    )
     cells: Annotated[int, BeforeValidator(_count_of_last)] = Field(
         3, ge=0, description="How many of the user's last cells the model is told of, as N or last:N."
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from nbagent.tools.gateway import Gateway
 from nbagent.tools.permission import Permission
 from nbagent.tools.registry import Registry
 
+#: Short, because it is in every observation twice; nobody can try many.
+NONCE_CHARACTERS = 4
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
 
@@ -63,6 +67,11 @@ def taken_over(now: Resolved, given: Resolved | None) -> Resolved:
     return Resolved(given.settings.model_copy(update=kept), given.origins)
 
 
+def new_nonce() -> str:
+    """Make the mark that fences data in a session's observations, which no data can know."""
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(NONCE_CHARACTERS))
+
+
 async def surroundings(
     task: str, data: Sequence[Path], folder: Path, host: Host | None, cells: int
 ) -> HostContext:
@@ -74,7 +83,7 @@ async def surroundings(
     variables, recent, error = await host.call(
         lambda: (host.variables(), host.recent_cells(cells), host.last_error())
     )
-    return HostContext(variables, recent, error, files)
+    return HostContext(variables, recent, error, files, can_bring=True)
 
 
 def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kernel:

@@ -55,24 +55,24 @@ async def test_a_reply_that_was_ended_early_counts_its_prompt_as_an_estimate() -
     assert (usage.prompt_tokens, usage.estimated) == (1200, True)
 
 
-async def test_tokens_end_the_run_before_they_are_passed() -> None:
-    counting = meter(Asked(), max_tokens=2000)
+async def test_tokens_end_the_run_before_they_are_passed_with_room_left_to_sum_up() -> None:
+    counting = meter(Asked(), max_tokens=4000)
     assert await counting.before_request(1000) is None
     counting.add(Usage(prompt_tokens=1000, completion_tokens=100), 1000)
-    assert counting.affords(700)
-    end = await counting.before_request(900)
+    assert await counting.before_request(1200) is None
+    end = await counting.before_request(1300)  # 1100 + 1400 for the step + 1600 to sum up
     assert end is not None
     assert end.reason == "max_tokens"
-    assert not counting.affords(900)
-    assert counting.spent.total_tokens <= 2000
+    assert counting.affords(1300)
+    assert not counting.affords(2700)
 
 
 async def test_money_is_asked_for_before_it_is_spent_and_a_yes_gives_as_much_again() -> None:
     asked = Asked(True, False)
     counting = meter(asked, max_cost=3.0)
-    assert await counting.before_request(1000) is None  # 1.0 and a reply of 500 tokens: 1.0 more
+    assert await counting.before_request(1000) is None  # 1.0, and a reply of 500 tokens: 1.0 more
     counting.add(Usage(prompt_tokens=1000, completion_tokens=500), 1000)
-    assert await counting.before_request(1000) is None
+    assert await counting.before_request(1000) is None  # 2.0 spent, 2.0 for the step, 1.6 to sum up
     assert len(asked.requests) == 1
     assert "$3.00 more" in asked.requests[0].code
     counting.add(Usage(prompt_tokens=1000, completion_tokens=500), 1000)

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 NEEDED = (
     *(f"nbagent/view/{name}.js" for name in ("shown", "question", "after", "widget")),
     "nbagent/view/widget.css",
-    "nbagent/prompts/tools.md",
+    "nbagent/prompts/role.md",
+    "nbagent/prompts/approaches.toml",
     "nbagent/prompts/json.md",
     "nbagent/prompts/fenced.md",
     "nbagent/models/weights_sources.json",

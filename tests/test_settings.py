@@ -57,6 +57,9 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "rerun": "all",
         "replay": "only",
         "toolset": "full",
+        "approach": "plotting",
+        "reflect": "off",
+        "plan": "true",
     }
     number = {"price": "1,2", "temperature": "1.5", "context_window": "4096", "observation_characters": "500"}
     value = {**fitting, **number, "output_characters": "5000", "key_env": "MINE"}.get(name, "20")

@@ -33,6 +33,7 @@ from nbagent.notebook.prose import fenced, inert
 from nbagent.notebook.texts import Texts
 from nbagent.redaction import Redactor
 from nbagent.steps import Item, Lost, Step, read_items, source_of
+from nbagent.summing_up import UNFINISHED
 from nbagent.tools.cell_names import names_of
 
 #: Characters of partial output that are shown below a step that is not executed.
@@ -200,8 +201,9 @@ class _Writer:
                 f"## Answer\n\n{self._inert(event.answer)}{caveat}", "ending", event, {"reason": event.reason}
             )
         else:
+            summary = f"\n\n{UNFINISHED}\n\n{self._inert(event.summary)}" if event.summary else ""
             self._text(
-                f"## Not answered: {event.reason}\n\n{self._inert(event.message)}",
+                f"## Not answered: {event.reason}\n\n{self._inert(event.message)}{summary}",
                 "ending",
                 event,
                 {"reason": event.reason},

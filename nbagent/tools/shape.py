@@ -82,7 +82,7 @@ def variables_line(changes: Sequence[Variable], gone: Sequence[str]) -> str:
     told = [" ".join(filter(None, (v.name, v.type, _short(v.summary)))) for v in changes[:MOST_VARIABLES]]
     if len(changes) > MOST_VARIABLES:
         told.append(f"and {len(changes) - MOST_VARIABLES} more")
-    line = f"Variables: {'; '.join(told)}" if told else ""
+    line = f"Changed: {'; '.join(told)}" if told else ""
     if gone:
         deleted = f"Deleted: {', '.join(gone[:MOST_VARIABLES])}"
         if len(gone) > MOST_VARIABLES:

@@ -36,7 +36,8 @@ class FinalView:
         if not self._trace.task:
             return
         if self._quiet:
-            display({"text/plain": self._trace.answer}, raw=True, metadata=self.metadata)
+            said = self._trace.answer or f"{self._trace.ending}. {self._trace.advice}"
+            display({"text/plain": said}, raw=True, metadata=self.metadata)
         else:
             left = {"text/html": static.html(self._trace), "text/plain": static.text(self._trace)}
             display(left, raw=True, metadata=self.metadata)

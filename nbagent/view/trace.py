@@ -45,6 +45,7 @@ from nbagent.events import (
     WindowLearned,
 )
 from nbagent.models.pricing import dollars
+from nbagent.summing_up import UNFINISHED
 
 #: How a run ended, in the words that stand on screen.
 ENDINGS: dict[Reason, str] = {
@@ -147,7 +148,7 @@ class Trace:
         self.mark = ""  #: tells the run from all others, in letters that a class name may have
         self.steps: list[TraceStep] = []
         self.notes: list[str] = []  #: what happened before the first step
-        self.answer = self.message = ""
+        self.answer = self.message = self.summary = ""
         self.reason: Reason | None = None  #: None while it runs, or where it was killed
         self.usage = Usage()
         self.seconds = 0.0
@@ -162,7 +163,10 @@ class Trace:
         """What stopped it and what to do; empty for an answered run."""
         if self.reason is None:
             return "The run has not ended, or its process was killed."
-        return "" if self.reason == "answered" else self.message or ADVICE[self.reason]
+        if self.reason == "answered":
+            return ""
+        said = self.message or ADVICE[self.reason]
+        return f"{said}\n\n{UNFINISHED} {self.summary}" if self.summary else said
 
     def add(self, event: Event) -> None:
         """Take in one event; those that nothing is shown of are skipped."""
@@ -173,6 +177,7 @@ class Trace:
             self.notes += event.notes
         elif isinstance(event, RunFinished):
             self.reason, self.answer, self.message = event.reason, event.answer, event.message
+            self.summary = event.summary
             self.usage, self.seconds = event.usage, event.seconds
         elif note := note_of(event):
             (self.step(event).notes if event.step or self.steps else self.notes).append(note)

@@ -40,7 +40,7 @@ def inside(text: str) -> str:
 async def test_outputs_values_and_changed_variables_are_told(gate: Gateway, context: Context) -> None:
     result, text = await run(gate, context, "```python\nx = 5\nprint('hi')\nx + 1\n```")
     assert (result.status, result.execution_count) == ("ok", 1)
-    assert inside(text) == "hi\n6\nVariables: x int 5"
+    assert inside(text) == "hi\n6\nChanged: x int 5"
     started, finished = context.of(ActionStarted)[0], context.of(ActionFinished)[0]
     assert (started.code, started.risk) == ("x = 5\nprint('hi')\nx + 1", "read")
     assert finished.seconds > 0
@@ -242,4 +242,4 @@ async def test_files_that_code_changes_are_told_and_can_be_put_back(
 async def test_the_machinery_works_after_builtins_are_rebound(gate: Gateway, context: Context) -> None:
     await run(gate, context, "list = [1]\nprint = len = str = json = None")
     _, text = await run(gate, context, "y = 2\ny")
-    assert inside(text) == "2\nVariables: y int 2"
+    assert inside(text) == "2\nChanged: y int 2"

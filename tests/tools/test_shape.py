@@ -101,7 +101,7 @@ def test_html_is_told_as_text_where_the_plain_text_says_nothing() -> None:
 
 def test_changed_variables_stand_in_one_last_line() -> None:
     changes = (Variable("df", "DataFrame", "(891, 12)"), Variable("x", "int", "5"))
-    assert variables_line(changes, ()) == "Variables: df DataFrame (891, 12); x int 5"
+    assert variables_line(changes, ()) == "Changed: df DataFrame (891, 12); x int 5"
     many = tuple(Variable(f"v{i}", "int", "1") for i in range(30))
     assert variables_line(many, ()).endswith("v11 int 1; and 18 more")
     assert variables_line((), ("a", "b")) == "Deleted: a, b"
