@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -21,59 +18,22 @@ from nbagent.events import (
     ActionFinished,
     AsideAnswered,
     DialectChosen,
-    RunFinished,
     StepFinished,
 )
 from nbagent.models.dialects import dialect_named
-from nbagent.session import Session
-from nbagent.settings import resolve
-from nbagent.stores.files import FileStore
 from nbagent.view import static
 from nbagent.view.trace import Trace
-from tests.scripted_server import C, F, Gate, Response, ScriptedServer, T, final, plain, run_code, sse
+from tests.one_session import Notebook, open_notebook, used
+from tests.scripted_server import C, F, Gate, T, final, plain, run_code, sse
 from tests.test_session import Recorder
 
 EMPTY = sse(C({"role": "assistant", "content": ""}), C({}, "stop"))
 
 
-def used(response: Response, prompt: int, completion: int, **more: Any) -> Response:
-    """The response with a report of its tokens."""
-    usage = {"usage": {"prompt_tokens": prompt, "completion_tokens": completion, **more}, "choices": []}
-    return sse(*response.items, usage)
-
-
-class Notebook:
-    """One session, one kernel, one server whose script grows from cell to cell."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = FileStore(folder / "home")
-        self.server = ScriptedServer()
-        self.session: Session | None = None
-        self.view = Recorder()
-
-    async def cell(self, *responses: Response, view: Recorder | None = None, **settings: Any) -> RunFinished:
-        self.server.responses += responses
-        given = {"model": "stub", "base_url": self.server.base_url, "folder": str(self.folder), **settings}
-        resolved = resolve(given, os.environ)
-        if self.session is None:
-            self.session = Session(resolved, store=self.store, environment=os.environ)
-        self.view = view or Recorder()
-        finished = await self.session.run("count", view=self.view, resolved=resolved)
-        self.server.assert_complete()
-        return finished
-
-    def last(self, count: int) -> list[dict[str, Any]]:
-        return self.server.bodies[-count:]
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def notebook(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Notebook]:
-    made = Notebook(tmp_path_factory.mktemp("work"))
-    with made.server:
+    async with open_notebook(tmp_path_factory.mktemp("work")) as made:
         yield made
-        if made.session is not None:
-            await made.session.close()
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

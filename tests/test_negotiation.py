@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from nbagent.context import Conversation
-from nbagent.events import DialectChosen, Nudged, Retrying
+from nbagent.events import DialectChosen, Nudged, Observed, Retrying
 from nbagent.models.dialects import dialect_named
 from nbagent.negotiation import holds_code
-from nbagent.stores.files import FileStore, default_home
+from tests.one_session import Notebook, open_notebook
 from tests.scripted_server import Recorded, Response, ScriptedServer, final, plain, run_code
-from tests.test_session import Work
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def work(tmp_path: Path) -> AsyncIterator[Work]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    made = Work(folder)
-    yield made
-    for session in made.sessions:
-        await session.close()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def notebook(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Notebook]:
+    async with open_notebook(tmp_path_factory.mktemp("work")) as made:
+        yield made
 
 
 def step(action: str, **arguments: str) -> Response:
@@ -37,58 +33,68 @@ NO_TOOLS = plain(400, {"error": {"message": "gemma does not support tools"}})
 SUM = "import os\nprint(40 + 2)"
 
 
-def dialects(work: Work) -> list[str]:
-    return [event.dialect for event in work.view.of(DialectChosen)]
+def dialects(notebook: Notebook) -> list[str]:
+    return [event.dialect for event in notebook.view.of(DialectChosen)]
 
 
-async def test_a_server_without_tools_is_spoken_to_in_json_from_then_on_and_next_time_at_once(work: Work) -> None:
-    finished = await work.run(NO_TOOLS, step("run_code", code=SUM), step("final_answer", answer="42"))
+async def test_a_server_without_tools_is_spoken_to_in_json_from_then_on_and_next_time_at_once(
+    notebook: Notebook,
+) -> None:
+    work = [step("run_code", code=SUM), step("final_answer", answer="42")]
+    finished = await notebook.cell(NO_TOOLS, *work, model="without-tools")
     assert finished.answer == "42"
-    assert dialects(work) == ["tools", "json"]
-    assert "no tools" in work.view.of(Retrying)[0].why
-    assert "tools" not in work.bodies[1]
-    assert work.bodies[1]["response_format"]["type"] == "json_schema"
-    assert "final_answer" in work.bodies[1]["messages"][0]["content"]
+    assert dialects(notebook) == ["tools", "json"]
+    assert "no tools" in notebook.view.of(Retrying)[0].why
+    sent = notebook.last(2)[0]
+    assert "tools" not in sent
+    assert sent["response_format"]["type"] == "json_schema"
+    assert "final_answer" in sent["messages"][0]["content"]
 
-    base_url = work.sessions[0].resolved.settings.base_url
-    with ScriptedServer([step("run_code", code=SUM), step("final_answer", answer="42")]) as server:
-        # The same server comes back under the port it had.
-        remembered = work.sessions[0].log.folder.parents[1] / "servers.json"
-        remembered.write_text(remembered.read_text().replace(base_url, server.base_url))
-        again = await work.session(server).run("count", view=work.view)
-        assert again.answer == "42"
-        assert len(server.requests) == 2
-        assert "response_format" in server.bodies[0]
+    finished = await notebook.cell(*work, model="without-tools")
+    assert finished.answer == "42"
+    assert dialects(notebook) == ["json"]
+    async with open_notebook(notebook.folder, notebook.server) as another:
+        assert (await another.cell(*work, model="without-tools")).answer == "42"
+        assert dialects(another) == ["json"], "another session knows, too"
 
 
-async def test_two_replies_with_code_but_no_call_go_on_to_json(work: Work) -> None:
+async def test_two_replies_with_code_but_no_call_go_on_to_json(notebook: Notebook) -> None:
     prose = final(f"I sum.\n```python\n{SUM}\n```")
-    finished = await work.run(prose, prose, step("run_code", code=SUM), step("final_answer", answer="42"))
+    work = [step("run_code", code=SUM), step("final_answer", answer="42")]
+    finished = await notebook.cell(prose, prose, *work, model="writes-blocks")
     assert finished.answer == "42"
-    assert dialects(work) == ["tools", "json"]
-    assert "calls no tool" in work.bodies[1]["messages"][-1]["content"]
-    assert "ONE JSON object" in work.bodies[2]["messages"][-1]["content"]
-    assert "42" in work.observed[0]
+    assert dialects(notebook) == ["tools", "json"]
+    assert "calls no tool" in notebook.last(3)[0]["messages"][-1]["content"]
+    assert "ONE JSON object" in notebook.last(2)[0]["messages"][-1]["content"]
+    assert "42" in notebook.view.of(Observed)[0].text
 
 
-async def test_a_model_that_cannot_keep_to_the_object_either_ends_up_with_blocks(work: Work) -> None:
+async def test_a_model_that_cannot_keep_to_the_object_either_ends_up_with_blocks(notebook: Notebook) -> None:
     block = final(f"I sum.\n```python\n{SUM}\n```")
-    finished = await work.run(NO_TOOLS, block, block, block, final("42"))
+    finished = await notebook.cell(NO_TOOLS, block, block, block, final("42"), model="blocks-only")
     assert finished.answer == "42"
-    assert dialects(work) == ["tools", "json", "fenced"]
-    assert "response_format" not in work.bodies[3]
-    assert "42" in work.observed[0]
+    assert dialects(notebook) == ["tools", "json", "fenced"]
+    assert "response_format" not in notebook.last(2)[0]
+    assert "42" in notebook.view.of(Observed)[0].text
 
 
-async def test_an_answer_that_holds_code_is_an_answer_once_the_model_has_called_a_tool(work: Work) -> None:
+async def test_an_answer_that_holds_code_is_an_answer_once_the_model_has_called_a_tool(notebook: Notebook) -> None:
     answer = "Use this:\n```python\ndef double(x):\n    return 2 * x\n```"
-    finished = await work.run(run_code(SUM), final(answer))
+    finished = await notebook.cell(run_code(SUM), final(answer), model="calls")
     assert (finished.reason, finished.answer) == ("answered", answer)
-    assert dialects(work) == ["tools"]
+    finished = await notebook.cell(final(answer), model="calls")
+    assert finished.answer == answer
+    assert dialects(notebook) == ["tools"]
 
 
-async def test_a_dialect_that_was_asked_for_is_kept(work: Work) -> None:
-    finished = await work.run(NO_TOOLS, dialect="tools")
+async def test_the_first_misfit_is_told_once_and_a_call_settles_it(notebook: Notebook) -> None:
+    await notebook.cell(final(f"```python\n{SUM}\n```"), run_code(SUM), final("42"), model="learns")
+    assert [event.guard for event in notebook.view.of(Nudged)] == ["format"]
+    assert dialects(notebook) == ["tools"]
+
+
+async def test_a_dialect_that_was_asked_for_is_kept(notebook: Notebook) -> None:
+    finished = await notebook.cell(NO_TOOLS, dialect="tools", model="asked")
     assert finished.reason == "model_error"
     assert "does not support tools" in finished.message
 
@@ -107,50 +113,50 @@ def refusing(*fields: str, then: list[Response]) -> Any:
     return answer
 
 
-async def test_fields_that_a_server_refuses_are_dropped_once_and_remembered(work: Work) -> None:
+async def test_fields_that_a_server_refuses_are_dropped_once_and_remembered(notebook: Notebook) -> None:
     then = [run_code(SUM), final("42"), final("43")]
     fields = ("stream_options", "temperature", "max_tokens")
     with ScriptedServer(answer=refusing(*fields, then=then)) as server:
-        settings = {"temperature": 0.5, "max_reply_tokens": 100}
-        session = work.session(server, **settings)
-        assert (await session.run("count", view=work.view)).answer == "42"
+        given: dict[str, Any] = {"temperature": 0.5, "max_reply_tokens": 100, "base_url": server.base_url}
+        assert (await notebook.cell(**given)).answer == "42"
         assert len(server.requests) == 3 + 2
-        assert (await work.session(server, **settings).run("count", view=work.view)).answer == "43"
-        assert len(server.requests) == 6, "the next session knows"
+        said = [event.why for event in notebook.view.of(Retrying)]
+        assert (await notebook.cell(**given)).answer == "43"
+        assert len(server.requests) == 6, "the next run knows"
         last = server.bodies[-1]
     assert not set(fields) & set(last)
     assert last["max_completion_tokens"] == 100
-    said = [event.why for event in work.view.of(Retrying)]
     assert len(said) == 3
     assert any("max_completion_tokens" in why for why in said)
     assert any("temperature: sent without it" in why for why in said)
 
 
-async def test_a_field_that_is_refused_although_it_is_gone_ends_the_run(work: Work) -> None:
+async def test_a_field_that_is_refused_although_it_is_gone_ends_the_run(notebook: Notebook) -> None:
     always = plain(400, {"error": {"message": "Unsupported parameter: 'temperature'.", "param": "temperature"}})
-    finished = await work.run(always, always, temperature=0.5)
+    finished = await notebook.cell(always, always, temperature=0.5, model="stubborn")
     assert finished.reason == "model_error"
 
 
-async def test_json_goes_on_where_only_the_schema_is_refused(work: Work) -> None:
+async def test_json_goes_on_where_only_the_schema_is_refused(notebook: Notebook) -> None:
     refused = plain(400, {"error": {"message": "This response_format type is unavailable now"}})
-    finished = await work.run(
-        refused, step("run_code", code=SUM), step("final_answer", answer="42"), dialect="json"
-    )
+    work = [step("run_code", code=SUM), step("final_answer", answer="42")]
+    finished = await notebook.cell(refused, *work, dialect="json", model="no-schema")
     assert finished.answer == "42"
-    assert "response_format" not in work.bodies[1]
+    assert "response_format" not in notebook.last(2)[0]
 
 
-async def test_the_log_rebuilds_what_was_sent_after_each_change(work: Work) -> None:
-    await work.run(NO_TOOLS, step("run_code", code=SUM), step("final_answer", answer="42"))
+async def test_the_log_rebuilds_what_was_sent_after_each_change(notebook: Notebook) -> None:
+    work = [step("run_code", code=SUM), step("final_answer", answer="42")]
+    await notebook.cell(NO_TOOLS, *work, model="rebuilt")
+    assert notebook.session is not None
     conversation = Conversation(dialect_named)
     rebuilt, in_step = [], False
-    for event in FileStore(default_home(os.environ)).read(work.sessions[0].id):
+    for event in notebook.store.read(notebook.session.id):
         conversation.add(event)
-        in_step = (in_step or event.type == "StepStarted") and event.type != "StepFinished"
+        in_step = (in_step or event.type == "StepStarted") and event.type not in ("StepFinished", "RunFinished")
         if event.type == "StepStarted" or (in_step and isinstance(event, DialectChosen)):
             rebuilt.append(conversation.request().body)
-    assert rebuilt == work.raw
+    assert rebuilt[-3:] == [request.raw for request in notebook.server.requests[-3:]]
 
 
 @pytest.mark.parametrize(
@@ -169,11 +175,5 @@ async def test_the_log_rebuilds_what_was_sent_after_each_change(work: Work) -> N
         ("", False),
     ],
 )
-def test_code_in_a_reply_is_known(text: str, held: bool) -> None:
+async def test_code_in_a_reply_is_known(text: str, held: bool) -> None:
     assert holds_code(text) is held
-
-
-async def test_the_first_misfit_is_told_once_and_a_call_settles_it(work: Work) -> None:
-    await work.run(final(f"```python\n{SUM}\n```"), run_code(SUM), final("42"))
-    assert [event.guard for event in work.view.of(Nudged)] == ["format"]
-    assert dialects(work) == ["tools"]
