@@ -18,7 +18,7 @@ from typing import Any
 
 from nbagent.agent_thread import AgentThread, MainThreadQueue, agent_thread
 from nbagent.errors import UsageError
-from nbagent.events import Event, Reason, RunFinished, Usage
+from nbagent.events import Event, Reason, RunFinished, Undone, Usage
 from nbagent.notebook.export import export_notebook
 from nbagent.protocols import Approval, ApprovalRequest, Host, View
 from nbagent.session import Session
@@ -151,6 +151,24 @@ class Agent:
             if not running.done():  # whoever listened has left: the run ends here, too
                 self.stop()
                 await asyncio.wait([running])
+
+    async def undo(self, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
+        """Undo the last `count` steps that ran code: the kernel's variables and, unless `files` is false, files.
+
+        Raises:
+            UsageError: there are not so many, or earlier cells would have to run again and `rerun` is false.
+        """
+        if self._session is None:
+            raise UsageError("there is nothing to undo: no run has begun")
+        undoing = self._session.undo(EventQueue(self._approve).ask, count, rerun=rerun, files=files)
+        return await asyncio.wrap_future(self._thread.start(undoing))
+
+    def undo_sync(self, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
+        """Do what `undo` does, and wait for it."""
+        if self._session is None:
+            raise UsageError("there is nothing to undo: no run has begun")
+        undoing = self._session.undo(EventQueue(self._approve).ask, count, rerun=rerun, files=files)
+        return self._thread.run(undoing)
 
     def stop(self) -> None:
         """Stop the run under way; what was done is kept. Safe from any thread."""

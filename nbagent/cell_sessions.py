@@ -54,7 +54,7 @@ class ShellSessions:
         session = self.begin(resolved)
         for line in _where_it_stands(session):
             say(line)
-        restored = agent_thread().run(session.restore(self._ask), main=self._main)
+        restored = agent_thread().run(session.restore(self.ask), main=self._main)
         if restored is not None:
             say(restored_in_words(restored))
         if restored is not None and (restored.left_out or restored.missing):
@@ -86,7 +86,8 @@ class ShellSessions:
         self._aside = [other for other in self._aside if other is not session]
         self.current = session
 
-    async def _ask(self, request: ApprovalRequest) -> Approval:
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Ask whether cells may run again, with `input()`."""
         try:
             line = await self._main.input(f"{visible(request.code)}\n\n{request.why}\nRun them again? [y/N] ")
         except (EOFError, NotImplementedError):  # this front end takes no questions

@@ -134,6 +134,17 @@ def export(session: str, path: str, clean: bool, force: bool) -> None:
 
 
 @main.command()
+@click.argument("session")
+@click.argument("count", type=click.IntRange(min=1), default=1)
+@click.option("--keep-files", is_flag=True, help="Leave the files as the undone steps left them.")
+def undo(session: str, count: int, keep_files: bool) -> None:
+    """Undo the last COUNT steps of SESSION that ran code: it goes on without them (run --session)."""
+    from nbagent.cli_run import undo_steps
+
+    click.echo(undo_steps(session, count, files=not keep_files))
+
+
+@main.command()
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def sessions(as_json: bool) -> None:
     """List the sessions, newest first."""

@@ -10,12 +10,15 @@ from typing import Any
 
 import click
 
-from nbagent.agent_thread import MainThreadQueue
+from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import Agent, Result
 from nbagent.errors import FileExistsRefused, UsageError
-from nbagent.events import Event, to_json
+from nbagent.events import Event, Undone, to_json
 from nbagent.protocols import Approval, ApprovalRequest, View
+from nbagent.session import Session
 from nbagent.settings import resolve
+from nbagent.stores.files import FileStore, default_home
+from nbagent.undo import undone_in_words
 from nbagent.view.terminal import TerminalView
 
 
@@ -84,3 +87,20 @@ def run_task(
             path = result.export(Path(export_to), force=force)
             click.echo(f"Exported to {path}.", err=as_json)
     return result
+
+
+def undo_steps(session: str, count: int, *, files: bool) -> str:
+    """Undo steps of a session that no process has open; give what came of it in words.
+
+    Raises:
+        NbAgentError: there is no such session, it is in use, or it has not so many steps.
+    """
+
+    async def undo() -> Undone:
+        resumed = Session(resolve({"session": session}, os.environ), store=FileStore(default_home(os.environ)))
+        try:
+            return await resumed.undo(JsonLines().ask, count, files=files)
+        finally:
+            await resumed.close()
+
+    return undone_in_words(agent_thread().run(undo()))

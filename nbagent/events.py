@@ -27,6 +27,9 @@ from nbagent.mind import PlanMade as PlanMade
 from nbagent.mind import PlanUpdated as PlanUpdated
 from nbagent.mind import Reflected as Reflected
 from nbagent.mind import WindowLearned as WindowLearned
+from nbagent.states import CheckpointDeclined as CheckpointDeclined
+from nbagent.states import CheckpointMade as CheckpointMade
+from nbagent.states import Undone as Undone
 
 
 class SessionStarted(Event):
@@ -351,6 +354,9 @@ AnyEvent = (
     | Shared
     | FilesChanged
     | Adopted
+    | CheckpointMade
+    | CheckpointDeclined
+    | Undone
     | RunFinished
     | AsideAsked
     | AsideAnswered

@@ -21,6 +21,7 @@ from nbagent.stores.files import FileStore, default_home
 from nbagent.tools.built_in import built_in
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
+from nbagent.undo import undone_in_words
 
 
 class NotebookAgent(Protocol):
@@ -112,6 +113,15 @@ def _bring(magics: NotebookAgent, words: list[str]) -> None:
         _say(f"{name} is now in the agent's kernel: {summary}")
 
 
+def _undo(magics: NotebookAgent, words: list[str]) -> None:
+    flags, counts = [word for word in words if word.startswith("-")], [word for word in words if word.isdigit()]
+    if set(flags) - {"--rerun", "--keep-files"} or len(counts) > 1 or len(flags) + len(counts) < len(words):
+        raise UsageError("write `%agent undo [N] [--rerun] [--keep-files]`")
+    session, count = _session(magics), int(counts[0]) if counts else 1
+    undoing = session.undo(magics.sessions.ask, count, rerun="--rerun" in flags, files="--keep-files" not in flags)
+    _say(undone_in_words(magics.wait(undoing)))
+
+
 def _reset(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     ended = magics.sessions.end()
@@ -191,6 +201,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command("status", "session, model, tokens, kernel", _status),
     "export": Command("export PATH", "write the session as a notebook that runs [--clean] [--force]", _export),
     "adopt": Command("adopt NAME...", "copy the agent's variables into your namespace", _adopt),
+    "undo": Command("undo [N]", "undo the last N steps that ran code [--rerun] [--keep-files]", _undo),
     "bring": Command("bring NAME...", "copy your variables into the agent's kernel", _bring),
     "reset": Command("reset", "end the session and its kernel", _reset),
     "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),

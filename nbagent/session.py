@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nbagent import workplace
 from nbagent.aside import Aside
 from nbagent.compaction import Compactor
 from nbagent.context import Conversation
@@ -30,6 +31,7 @@ from nbagent.events import (
     SessionStarted,
     StepFinished,
     StepStarted,
+    Undone,
 )
 from nbagent.guards import Guards
 from nbagent.loop import Loop
@@ -51,18 +53,8 @@ from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.registry import Registry, package_entries
 from nbagent.tools.sharing import Sharing
-from nbagent.workplace import (
-    RunContext,
-    exchange_file,
-    make_gateway,
-    make_kernel,
-    masked,
-    new_nonce,
-    redactor_for,
-    surroundings,
-    taken_over,
-    working_folder,
-)
+from nbagent.undo import Undo, news_of_undo
+from nbagent.workplace import RunContext
 
 
 class Session:
@@ -82,13 +74,13 @@ class Session:
             self.events: list[Event] = store.read(self.log.id) if past else []
             self._past = past_of(self.events)
             self.resolved = resolved = in_its_folder(resolved, self._past)
-            self.folder = working_folder(resolved.settings)
+            self.folder = workplace.working_folder(resolved.settings)
         except NbAgentError:
             self.log.close()
             raise
         self._host = host
         self._environment = environment
-        self.redactor = redactor_for(environment, resolved.settings)
+        self.redactor = workplace.redactor_for(environment, resolved.settings)
         self._conversation = Conversation(dialect_named)
         self._views: list[View] = []
         self._run = self._past.runs
@@ -100,18 +92,19 @@ class Session:
         self._syncing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._said: set[str] = set()
-        self._nonce = self._past.nonce or new_nonce()
+        self._nonce = self._past.nonce or workplace.new_nonce()
         self._sharing = Sharing()
         self.kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
         tools = built_in(self.folder, self._sharing)
+        self._run_code = next(tool for tool in tools if isinstance(tool, RunCode))
         self.tools = Registry(tools)
-        self.kernel: Kernel = make_kernel(resolved.settings, self.folder, self.log.folder)
+        self.kernel: Kernel = workplace.make_kernel(resolved.settings, self.folder, self.log.folder)
         self.kernel.generation = self._past.generation
         self._kernel_told = False  # whether the log knows of this process's kernel
         self._resumption = Resumption()
         self._remembered = Remembered(self.log.folder.parents[1] / FILE)  # beside the sessions
         if past:
-            self._resume(next(tool for tool in tools if isinstance(tool, RunCode)))
+            self._resume()
         else:
             self._emit(SessionStarted(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
 
@@ -143,8 +136,7 @@ class Session:
         """
         if not task.strip():
             raise UsageError("the task is empty: write below %%agent what you want to know or have done")
-        if self._busy.locked():
-            raise UsageError("this session is at work already: wait for it, or stop it first")
+        self._refuse_while_busy()
         async with self._busy:
             settings = self._take_settings(resolved)
             self._preparing = asyncio.current_task()
@@ -171,6 +163,10 @@ class Session:
         async with self._busy:
             return await self._restore(self.resolved.settings, ask)
 
+    def _refuse_while_busy(self) -> None:
+        if self._busy.locked():
+            raise UsageError("this session is at work already: wait for it, or stop it first")
+
     def stop(self) -> None:
         """Stop the run under way, if any. Safe to call from any thread, any number of times."""
         running = self._running or self._preparing
@@ -185,7 +181,7 @@ class Session:
         """
         if self._host is None:
             raise TransferError("there is no notebook here to adopt into")
-        host, file = self._host, exchange_file(self.log.folder, name)
+        host, file = self._host, workplace.exchange_file(self.log.folder, name)
         summary = await self.kernel.adopt(name, file)
         await host.call(lambda: host.load(name, file))
         self._emit(Adopted(name=name, summary=summary))
@@ -200,6 +196,23 @@ class Session:
             name, self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
         )
 
+    async def undo(self, ask: Ask, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
+        """Undo the last `count` actions that ran code: variables and, unless `files` is false, files.
+
+        Raises:
+            UsageError: there are not so many, or cells would have to run again and `rerun` is false.
+        """
+        self._refuse_while_busy()
+        async with self._busy:
+            begun = self._resumption.plan is None
+            undo = Undo(self.events, self.kernel, self._sharing, self.log.folder, self._emit, begun)
+            undone = await undo(count, rerun=rerun, files=files)
+            if undone.how == "rerun":
+                self._plan_rerun()
+            if undone.how == "rerun" and begun:
+                await self._restore(self.resolved.settings, ask)
+            return undone
+
     async def close(self) -> None:
         """End the kernel and the model's connections, and let go of the log."""
         self.stop()
@@ -212,7 +225,7 @@ class Session:
 
     # -- resume ------------------------------------------------------------------------------------------
 
-    def _resume(self, run_code: RunCode) -> None:
+    def _resume(self) -> None:
         """Take up what the log holds: the conversation, the run that was cut off, what made the variables."""
         for event in self.events:
             self._conversation.add(event)
@@ -221,9 +234,12 @@ class Session:
             self._run, self._step = event.run, event.step
             self._emit(event)
         self._step = 0
+        self._plan_rerun()
+
+    def _plan_rerun(self) -> None:
         context = self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
         context.emit = self._emit_of_rerun
-        self._resumption.plan = Restoration.of(self.events, run_code, self._sharing, context)
+        self._resumption.plan = Restoration.of(self.events, self._run_code, self._sharing, context)
 
     def _emit_of_rerun(self, event: Event) -> None:
         """Record what a cell that runs again does to files; what it gives was told the first time."""
@@ -246,8 +262,9 @@ class Session:
         await asyncio.to_thread(package_entries)  # imports what packages bring, which may take its time
         terms = self._terms(task, settings, choice)
         choice = terms.choice
-        context = await surroundings(task, data, self.folder, self._host, settings.cells)
-        context = replace(context, news=self._resumption.take_news())
+        context = await workplace.surroundings(task, data, self.folder, self._host, settings.cells)
+        news = [*news_of_undo(self.events), self._resumption.take_news()]
+        context = replace(context, news="\n".join(filter(None, news)))
         self._emit(
             RunStarted(
                 task=task,
@@ -257,7 +274,7 @@ class Session:
                 model=choice.name,
                 host=choice.model.host,
                 label=choice.model.label,
-                notes=self._notes(settings, choice),
+                notes=workplace.new_notes(settings, choice, self._said),
                 settings=settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True),
             )
         )
@@ -311,7 +328,7 @@ class Session:
         """Start the kernel while the model reads; a run that is over before does not wait for it."""
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start_kernel(settings))
-            self._starting.add_done_callback(_retrieved)
+            self._starting.add_done_callback(workplace.retrieved)
         return self._starting
 
     async def _start_kernel(self, settings: Settings) -> None:
@@ -328,15 +345,6 @@ class Session:
                     resumed=resumed,
                 )
             )
-
-    def _notes(self, settings: Settings, choice: Choice) -> list[str]:
-        """What the user should know before the run, said once a session."""
-        notes = [choice.note] if choice.note else []
-        if settings.approve == "off":
-            notes.append("Nothing asks for your yes (approve=off): code runs as the model writes it.")
-        new = [note for note in notes if note not in self._said]
-        self._said.update(new)
-        return new
 
     def _run_context(self, settings: Settings, observation_characters: int) -> RunContext:
         return RunContext(
@@ -358,22 +366,24 @@ class Session:
 
         def gateway_for(choice: Choice) -> Gateway:
             closing = closing_line(choice.dialect, self.redactor.text(task))
-            return make_gateway(self.tools, settings, choice.dialect, with_host=with_host, closing=closing)
+            return workplace.make_gateway(
+                self.tools, settings, choice.dialect, with_host=with_host, closing=closing
+            )
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)
 
     def _take_settings(self, resolved: Resolved | None) -> Settings:
-        before, self.resolved = self.resolved.settings, taken_over(self.resolved, resolved)
+        before, self.resolved = self.resolved.settings, workplace.taken_over(self.resolved, resolved)
         settings = self.resolved.settings
         if (settings.api_key, settings.secret_patterns) != (before.api_key, before.secret_patterns):
-            self.redactor = redactor_for(self._environment, settings)
+            self.redactor = workplace.redactor_for(self._environment, settings)
         return settings
 
     def _emit(self, event: Event) -> None:
         """Mask, stamp, store, take into the conversation, then show."""
         if isinstance(event, StepStarted):
             self._step += 1
-        event = masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
+        event = workplace.masked(event, self.redactor).model_copy(update={"run": self._run, "step": self._step})
         event = self.log.append(event)
         if event.stored:
             self.events.append(event)
@@ -382,9 +392,3 @@ class Session:
             self._syncing = asyncio.ensure_future(self.log.sync())
         for view in self._views:
             view.show(event)
-
-
-def _retrieved(starting: asyncio.Task[None]) -> None:
-    """Look at a failure that nobody waited for: whoever needs the kernel next is told of it."""
-    if not starting.cancelled():
-        starting.exception()

@@ -91,6 +91,13 @@ class Settings(BaseModel):
     confine: Literal["workspace", "off"] = Field(
         "workspace", description="What the agent's code may write to: the workspace only, or anything."
     )
+    checkpoints: Literal["on", "off"] = Field(
+        "off", description="Whether the kernel's state is kept before each step, so that undo is at once (Linux)."
+    )
+    checkpoints_kept: int = Field(20, ge=1, description="How many of these states are kept at most.")
+    checkpoint_memory: float = Field(
+        0.25, gt=0, le=1, description="Share of the free memory that these states may take together."
+    )
     allow_write: tuple[str, ...] = Field((), description="Further folders that the agent's code may write to.")
     secret_patterns: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
         (), description="Regular expressions of your own secrets: masked like keys, within a line."
@@ -169,7 +176,7 @@ class Settings(BaseModel):
 
 
 #: Settings that the context of a kernel is built from: changing one needs `%agent reset`.
-KERNEL_SETTINGS = ("kernel", "python", "folder", "confine", "allow_write", "startup_timeout")
+KERNEL_SETTINGS = ("kernel", "python", "folder", "confine", "allow_write", "startup_timeout", "checkpoints")
 
 
 @dataclass(frozen=True)

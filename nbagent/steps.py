@@ -23,6 +23,7 @@ from nbagent.events import (
     Shared,
     StateLost,
     Thought,
+    Undone,
 )
 from nbagent.needed_cells import Candidate, needed_failures
 
@@ -48,6 +49,8 @@ class Step:
     died: bool = False
     state_lost_before: bool = False
     placed: bool = False
+    seq: int = 0  #: of its `ActionStarted`
+    undone: bool = False
     needed: bool = False  #: it failed, but a later cell needs what it bound
 
     @property
@@ -58,7 +61,9 @@ class Step:
     @property
     def runs(self) -> bool:
         """Whether it is a code cell of the export."""
-        return self.started and bool(self.code) and not self.died and (self.status == "ok" or self.needed)
+        if not self.started or not self.code or self.died or self.undone:
+            return False
+        return self.status == "ok" or self.needed
 
     @property
     def shown(self) -> bool:
@@ -103,6 +108,10 @@ class _Reader:
                 step = self._step_of(event)
                 if step is not None:
                     self._add(step, event)
+            case Undone():
+                for item in self.items:
+                    if isinstance(item, Step) and item.seq in event.actions:
+                        item.undone = True
             case KernelDied():
                 self._lose(Lost(event.run, event.step, why=event.why))
             case StateLost():
@@ -146,7 +155,7 @@ class _Reader:
                 step.code = event.code
             case ActionStarted():
                 self._place(step)
-                step.started, step.code = True, event.code
+                step.started, step.code, step.seq = True, event.code, event.seq
                 step.state_lost_before, self._lost = self._lost, False
             case OutputAdded():
                 step.outputs.append(event.output)
@@ -173,7 +182,8 @@ def read_items(events: Iterable[Event]) -> list[Item]:
         reader.take(event)
     reader.end()
     items = [item for position, item in enumerate(reader.items) if not _is_the_answer(reader.items, position)]
-    ran = [item for item in items if isinstance(item, Step) and item.started and item.code and not item.died]
+    ran = [item for item in items if isinstance(item, Step) and item.started and item.code]
+    ran = [step for step in ran if not step.died and not step.undone]
     ran = [step for step in ran if step.status == "ok" or step.raised]
     candidates = [Candidate(step.code, step.status == "ok", step.state_lost_before) for step in ran]
     for index in needed_failures(candidates):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import string
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 from nbagent.data_files import describe, named_files
 from nbagent.errors import SettingsError, TransferError
 from nbagent.events import DialectName, Event
+from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.process import ProcessKernel
+from nbagent.models.choose import Choice
 from nbagent.prompt import HostContext
 from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
@@ -90,20 +93,23 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kerne
     """Make the session's kernel, which works in `folder`; it is not started yet."""
     scratch = session_folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    return ProcessKernel(
-        folder=folder,
-        python=settings.python,
-        confine=settings.confine,
-        scratch=scratch,
-        allow_write=[Path(named).expanduser() for named in settings.allow_write],
-        hidden_environment=HIDDEN_FROM_KERNEL,
-        startup_timeout=settings.startup_timeout,
-        output_characters=settings.output_characters,
-    )
+    options: dict[str, Any] = {
+        "folder": folder,
+        "python": settings.python,
+        "confine": settings.confine,
+        "scratch": scratch,
+        "allow_write": [Path(named).expanduser() for named in settings.allow_write],
+        "hidden_environment": HIDDEN_FROM_KERNEL,
+        "startup_timeout": settings.startup_timeout,
+        "output_characters": settings.output_characters,
+    }
+    if settings.checkpoints == "on" and sys.platform == "linux":
+        return CheckpointKernel(kept=settings.checkpoints_kept, memory_share=settings.checkpoint_memory, **options)
+    return ProcessKernel(**options)
 
 
 def make_gateway(
-    registry: Registry, settings: Settings, dialect: DialectName, *, with_host: bool, closing: str
+    registry: Registry, settings: Settings, dialect: DialectName, with_host: bool, closing: str
 ) -> Gateway:
     """Make the gateway of one run, with the tools that its model is told of: few in the text dialects."""
     few = dialect != "tools" if settings.toolset == "auto" else settings.toolset == "small"
@@ -117,6 +123,18 @@ def make_gateway(
     )
     tools = registry.offered(dialect, small=few, with_host=with_host, permission=permission)
     return Gateway(tools, rules=rules, closing=closing)
+
+
+def new_notes(settings: Settings, choice: Choice, said: set[str]) -> list[str]:
+    """Give what the user should know before a run with these settings, but for what was `said` before."""
+    notes = [choice.note] if choice.note else []
+    if settings.approve == "off":
+        notes.append("Nothing asks for your yes (approve=off): code runs as the model writes it.")
+    if settings.checkpoints == "on" and sys.platform != "linux":
+        notes.append("There are no checkpoints on this system: undo runs earlier cells again.")
+    new = [note for note in notes if note not in said]
+    said.update(new)
+    return new
 
 
 def exchange_file(session_folder: Path, name: str) -> Path:
@@ -152,3 +170,9 @@ def masked(event: Event, redactor: Redactor) -> Event:
     values = event.model_dump()
     shown = redactor.value(values)
     return event if shown == values else type(event).model_validate(shown)
+
+
+def retrieved(starting: asyncio.Task[None]) -> None:
+    """Look at a failure that nobody waited for: whoever needs the kernel next is told of it."""
+    if not starting.cancelled():
+        starting.exception()

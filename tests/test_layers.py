@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
     0: (
+        "states",
         *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply", "tool_traits"),
         *("secret_rules", "secret_shapes", "places"),
     ),
@@ -21,6 +22,7 @@ LAYERS = {
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "record", "same_outputs", "file_history"),
         *("listening", "negotiation", "meter", "summing_up", "live_text"),
         *("repetition", "remembered"),
+        "undo",
     ),
     3: (
         "view",

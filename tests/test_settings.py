@@ -52,6 +52,8 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "dialect": "tools",
         "kernel": "fresh",
         "confine": "off",
+        "checkpoints": "on",
+        "checkpoint_memory": "0.5",
         "approve": "each",
         "quiet": "true",
         "rerun": "all",

@@ -33,6 +33,12 @@ NOTHING_TO_TALK_TO = (
     "or name a server with --base-url"
 )
 
+#: Settings that `choose_model` builds from: changing one makes the choice anew.
+MODEL_SETTINGS = {
+    *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
+    *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters", "price"),
+}
+
 
 @dataclass(frozen=True)
 class Choice:

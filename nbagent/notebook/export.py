@@ -164,11 +164,12 @@ class _Writer:
             tags: dict[str, Any] = {"tags": ["raises-exception"]} if step.needed else {}
             self._code(self.texts.mask(step.code), "action", step, self._told(step), self.count, outputs, tags)
             return
-        if step.status == "ok" and not step.died:  # a tool without code
+        if step.status == "ok" and not step.died and not step.undone:  # a tool without code
             how = "was used"
         else:
             self.left_out += 1
             how = "stopped with the kernel" if step.died else _NOT_RUN.get(step.status, step.status)
+            how = "was undone" if step.undone else how
             if self.clean:
                 return
         source, language = source_of(step)
@@ -232,7 +233,11 @@ class _Writer:
         return inert(self.texts.clean(text))
 
     def _told(self, step: Step) -> dict[str, Any]:
-        return {"tool": self.texts.mask(step.tool), "status": step.status, "seconds": round(step.seconds, 3)}
+        return {
+            "tool": self.texts.mask(step.tool),
+            "status": "undone" if step.undone else step.status,
+            "seconds": round(step.seconds, 3),
+        }
 
     def _text(self, source: str, kind: str, of: Item, told: Mapping[str, Any] = _NOTHING) -> None:
         self._add({"cell_type": "markdown", "source": source.rstrip(), "metadata": {}}, kind, of, told)

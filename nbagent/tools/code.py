@@ -13,6 +13,7 @@ from nbagent.events import ActionStatus, FilesChanged, KernelDied, Output, Outpu
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import StreamRedactor
 from nbagent.tool_traits import ToolTraits
+from nbagent.tools.checkpoint import keep_state, keep_state_soon
 from nbagent.tools.definition import terse_schema
 from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
@@ -85,8 +86,11 @@ class RunCode:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the code, emitting its outputs as they come."""
         code = arguments["code"]
+        if mark := await keep_state(context):
+            self._sharing.keep(mark)
         copied = await self._sharing.bring_needed(code, context)
         outputs, executed, changed = await self._watched(code, context)
+        keep_state_soon(context)
         _tell_of_loss(executed, context)
         told = [variables_line(executed.changes, executed.gone), files_line(changed)]
         text = tell(outputs, executed)

@@ -57,7 +57,13 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
         for output in outputs
         if output.get("output_type") == "error" and output.get("ename") == "SystemExit"
     ]
-    if executed.state_lost:
+    if executed.restored:
+        back = ", ".join(executed.back_names) or "none"
+        words.append(f"An earlier state of the kernel is back; the code was not run again. Variables: {back}.")
+        if executed.lost_names:
+            words.append(f"Gone, or older than they were: {', '.join(executed.lost_names)}.")
+        words.append("What the code did to files is still there.")
+    elif executed.state_lost:
         names = ", ".join(executed.lost_names) or "all of them"
         words.append(f"A new kernel was started, earlier variables are gone: {names}.")
     elif executed.status in ("timeout", "interrupted"):

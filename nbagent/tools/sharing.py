@@ -24,6 +24,21 @@ class Sharing:
         self._brought: dict[str, str] = {}  # name -> digest of what was copied
         self._own: set[str] = set()  # names that the agent's code bound
         self._looked_at: set[str] = set()  # names that were compared, or found not to travel, in this run
+        self._at: dict[str, tuple[dict[str, str], set[str]]] = {}  # mark of a checkpoint -> what was so then
+
+    def keep(self, mark: str) -> None:
+        """Take note of what is so at a checkpoint."""
+        self._at[mark] = (dict(self._brought), set(self._own))
+
+    def go_back(self, mark: str) -> None:
+        """Take note that the kernel went back to a checkpoint."""
+        brought, own = self._at.get(mark, ({}, set()))
+        self._brought, self._own = dict(brought), set(own)
+        self._looked_at.clear()
+
+    def start_anew(self) -> None:
+        """Take note that the kernel has no variables."""
+        self.go_back("")
 
     def run_begins(self) -> None:
         """Look anew at what the user has: between runs it may have changed."""
@@ -87,10 +102,8 @@ class Sharing:
 
     def executed(self, code: str, executed: Executed) -> None:
         """Take note of what an execution bound or lost."""
-        if executed.state_lost:
-            self._brought.clear()
-            self._own.clear()
-            self._looked_at.clear()
+        if executed.state_lost or executed.restored:
+            self.go_back(executed.restored)
             return
         bound = {variable.name for variable in executed.changes} & names_of(code).stored
         for name in (*bound, *executed.gone):

@@ -36,6 +36,7 @@ _MARKS = {
     "denied": "✗",
     "timeout": "✗",
     "interrupted": "■",
+    "undone": "↶",
     "running": "…",
     "waiting": "?",
 }

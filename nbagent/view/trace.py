@@ -20,6 +20,7 @@ from nbagent.events import (
     Adopted,
     ApprovalAsked,
     ApprovalGiven,
+    CheckpointDeclined,
     Compacted,
     Event,
     KernelDied,
@@ -41,6 +42,7 @@ from nbagent.events import (
     StepStarted,
     Thought,
     ThoughtDelta,
+    Undone,
     Usage,
     WindowLearned,
 )
@@ -90,10 +92,11 @@ class TraceAction:
     risk: str = ""
     why: str = ""  #: what the question to the user gave as its cause
     outputs: list[Output] = field(default_factory=list)
-    status: str = "proposed"  #: proposed, waiting, running, or an `ActionStatus`
+    status: str = "proposed"  #: proposed, waiting, running, undone, or an `ActionStatus`
     seconds: float = 0.0
     summary: str = ""
     edited: bool = False  #: the user changed it before it ran
+    seq: int = 0  #: of its `ActionStarted`
 
 
 @dataclass(slots=True)
@@ -179,12 +182,20 @@ class Trace:
             self.reason, self.answer, self.message = event.reason, event.answer, event.message
             self.summary = event.summary
             self.usage, self.seconds = event.usage, event.seconds
+        elif isinstance(event, Undone):
+            self._undo(event)
         elif note := note_of(event):
             (self.step(event).notes if event.step or self.steps else self.notes).append(note)
             if isinstance(event, Retrying) and not event.aside:
                 self._void(self.step(event))
         else:
             self._add_to_step(event)
+
+    def _undo(self, undone: Undone) -> None:
+        for step in self.steps:
+            for action in step.actions:
+                if action.seq in undone.actions:
+                    action.status = "undone"
 
     def step(self, event: Event) -> TraceStep:
         """Give the step that an event belongs to, made now if it is new."""
@@ -235,7 +246,7 @@ class Trace:
         elif isinstance(event, ActionStarted):
             action = self.step(event).action(event.call_id)
             action.tool, action.risk, action.status = event.tool, event.risk, "running"
-            action.code = event.code or call_text(event.tool, event.arguments)
+            action.code, action.seq = event.code or call_text(event.tool, event.arguments), event.seq
         elif isinstance(event, OutputAdded):
             add_output(self.step(event).action(event.call_id).outputs, event.output)
         elif isinstance(event, ActionFinished):
@@ -282,6 +293,8 @@ def note_of(event: Event) -> str:
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):
         return f"These variables are gone: {', '.join(event.names)}." if event.names else "All variables are gone."
+    if isinstance(event, CheckpointDeclined):
+        return f"This step cannot be undone without a re-run: {event.why}."
     if isinstance(event, Shared):
         return f"Copied into the agent's kernel: {event.name} {event.summary}".rstrip()
     if isinstance(event, Adopted):

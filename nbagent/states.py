@@ -1,0 +1,36 @@
+"""Events about the kernel's states: kept before code runs, and gone back to. Values only, like `events`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from nbagent.event_base import Event
+
+
+class CheckpointMade(Event):
+    """The kernel's state before this action's code was kept under `mark`."""
+
+    type: Literal["CheckpointMade"] = "CheckpointMade"
+    mark: str
+
+
+class CheckpointDeclined(Event):
+    """The kernel's state before this action's code was not kept; `why` completes "there is no checkpoint: "."""
+
+    type: Literal["CheckpointDeclined"] = "CheckpointDeclined"
+    why: str
+
+
+class Undone(Event):
+    """The last actions that ran code were undone. `actions` are the numbers (`seq`) of their `ActionStarted`."""
+
+    type: Literal["Undone"] = "Undone"
+    actions: list[int]
+    how: Literal["checkpoint", "rerun"]  #: a kept state was gone back to, or the cells before run again
+    message: str  #: what the model is told with the next task
+    back: list[str] = Field(default_factory=list)  #: names of variables that are as they were
+    gone: list[str] = Field(default_factory=list)  #: names of variables that are not there any more
+    files: str = ""  #: what became of the files that they changed, in words
+    note: str = ""  #: what is to know besides, for people

@@ -1,0 +1,168 @@
+"""Undo: the kernel's variables as they were before the last actions that ran code, and their files with them.
+
+Where a checkpoint of that moment is kept, the kernel goes back to it. Else the cells before it would run again
+in a new kernel: that is said, and done only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nbagent.errors import UsageError
+from nbagent.events import ActionStarted, Event, KernelStarted, RunStarted, StateLost, Undone
+from nbagent.file_history import Restored, restore_files
+from nbagent.protocols import Kernel, WentBack
+from nbagent.states import CheckpointDeclined, CheckpointMade
+from nbagent.steps import Step, read_items
+from nbagent.tools.code import RunCode
+from nbagent.tools.sharing import Sharing
+
+NO_CHECKPOINTS = "checkpoints are off (--checkpoints on)"
+
+
+@dataclass(frozen=True)
+class Undoable:
+    """One action that ran code. `mark` is that of the state before it, "" where `why` says why there is none."""
+
+    started: int  #: seq of its `ActionStarted`
+    run: int
+    step: int
+    mark: str
+    why: str
+
+
+def undoable(events: Sequence[Event]) -> list[Undoable]:
+    """Give the actions that could be undone, oldest first: what ran in the kernel that lives."""
+    found: list[Undoable] = []
+    calls: list[str] = []
+    undone = {seq for event in events if isinstance(event, Undone) for seq in event.actions}
+    for event in events:
+        if isinstance(event, StateLost) or (isinstance(event, KernelStarted) and not event.resumed):
+            found.clear()
+            calls.clear()
+        elif isinstance(event, ActionStarted) and event.code and event.tool == RunCode.name:
+            found.append(Undoable(event.seq, event.run, event.step, "", NO_CHECKPOINTS))
+            calls.append(event.call_id)
+        elif isinstance(event, CheckpointMade) and calls[-1:] == [event.call_id]:
+            found[-1] = replace(found[-1], mark=event.mark, why="")
+        elif isinstance(event, CheckpointDeclined) and calls[-1:] == [event.call_id]:
+            found[-1] = replace(found[-1], why=event.why)
+    return [one for one in found if one.started not in undone]
+
+
+def news_of_undo(events: Sequence[Event]) -> list[str]:
+    """Give what the model has not been told yet of what was undone: it is told with the next task."""
+    news: list[str] = []
+    for event in events:
+        if isinstance(event, RunStarted):
+            news.clear()
+        elif isinstance(event, Undone):
+            news.append(event.message)
+    return news
+
+
+@dataclass
+class Undo:
+    """Undoes for one session. After a re-run was asked for, its kernel is a new one without variables."""
+
+    events: Sequence[Event]
+    kernel: Kernel
+    sharing: Sharing
+    session_folder: Path
+    emit: Callable[[Event], None]
+    begun: bool = True  #: false where the session was resumed and its variables are not made yet
+
+    async def __call__(self, count: int, *, rerun: bool, files: bool) -> Undone:
+        """Undo the last `count` actions.
+
+        Raises:
+            UsageError: there are not so many, or it takes a re-run that was not asked for.
+        """
+        targets = self._targets(count)
+        first = targets[0]
+        checkpoints = self.kernel.checkpoints
+        kept = checkpoints is not None and bool(first.mark) and checkpoints.has(first.mark)
+        if not kept and not rerun and self.begun:
+            raise UsageError(self._would_run_again(first, count))
+        went = WentBack((), ())
+        if kept:
+            assert checkpoints is not None
+            went = await checkpoints.go_back(first.mark)
+            self.sharing.go_back(first.mark)
+        restored = await self._files(first) if files else Restored()
+        if restored.event is not None:
+            self.emit(restored.event)
+        undone = _undone(targets, went, restored.words(), kept=kept)
+        self.emit(undone)
+        if not kept and self.begun:
+            self.sharing.start_anew()
+            await self.kernel.restart()
+        return undone
+
+    def _targets(self, count: int) -> list[Undoable]:
+        if count < 1:
+            raise UsageError("write how many steps to undo: 1 or more")
+        there = undoable(self.events)
+        if not there:
+            raise UsageError("there is nothing to undo: no step has run code in this kernel")
+        if count > len(there):
+            raise UsageError(f"only {len(there)} steps ran code in this kernel: {count} cannot be undone")
+        return there[-count:]
+
+    def _would_run_again(self, first: Undoable, count: int) -> str:
+        cells = _cells_before(self.events, first)
+        why = first.why or "it is not kept any more"
+        return (
+            f"there is no checkpoint before step {first.step} of run {first.run}: {why}. Undo would start a new "
+            f"kernel and run {len(cells)} earlier {'cell' if len(cells) == 1 else 'cells'} again, asking before "
+            f"those with effects outside it: `%agent undo {count} --rerun` does so"
+        )
+
+    async def _files(self, first: Undoable) -> Restored:
+        return await asyncio.to_thread(restore_files, self.events, self.session_folder, since=first.started)
+
+
+def _cells_before(events: Sequence[Event], first: Undoable) -> list[Step]:
+    before = [event for event in events if event.seq < first.started]
+    return [item for item in read_items(before) if isinstance(item, Step) and item.runs]
+
+
+def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bool) -> Undone:
+    steps = ", ".join(f"step {one.step} of run {one.run}" for one in targets)
+    which = "last code cell" if len(targets) == 1 else f"last {len(targets)} code cells"
+    told = [f"The user has undone your {which} ({steps})."]
+    told.append("Your variables are as they were before." if kept else "Your kernel is a new one.")
+    if went.gone:
+        told.append(f"Gone: {', '.join(went.gone)}.")
+    if went.back:
+        told.append(f"Back as they were: {', '.join(went.back)}.")
+    if went.cut:
+        told.append(f"To be opened anew: {went.cut}.")
+    told.append(f"{files}." if files else "Files and other systems are as the undone cells left them.")
+    return Undone(
+        actions=[one.started for one in targets],
+        how="checkpoint" if kept else "rerun",
+        message=" ".join(told),
+        back=list(went.back),
+        gone=list(went.gone),
+        files=files,
+        note=f"To be opened anew: {went.cut}." if went.cut else "",
+    )
+
+
+def undone_in_words(undone: Undone) -> str:
+    """Say to the user what came of it."""
+    count = len(undone.actions)
+    parts = [f"Undone: {count} step{'' if count == 1 else 's'} that ran code."]
+    if undone.gone:
+        parts.append(f"Gone: {', '.join(undone.gone)}.")
+    if undone.back:
+        parts.append(f"As before: {', '.join(undone.back)}.")
+    parts.append(f"{undone.files}." if undone.files else "They changed no file that is known of.")
+    if undone.note:
+        parts.append(undone.note)
+    parts.append("What they did to databases or over the network stays.")
+    return " ".join(parts)
