@@ -88,10 +88,10 @@ class OpenAIChat:
             ModelStalled: no token came within the limits, twice.
             ReplyBroken: the reply broke off again and again, or was no OpenAI-compatible answer.
         """
-        retries = Retries(self._max_retry_seconds)
+        retries, patience = Retries(self._max_retry_seconds), 1
         while True:
             try:
-                async with aclosing(self._attempt(request.body)) as parts:
+                async with aclosing(self._attempt(request.body, patience)) as parts:
                     async for part in parts:
                         yield part
                 return
@@ -99,6 +99,8 @@ class OpenAIChat:
                 if trouble.kind == "unreachable" and not self._reached:
                     raise trouble.error from trouble
                 attempt = retries.after(trouble)
+                if trouble.kind == "stalled":
+                    patience *= 2  # a model that thinks in silence would only be cut off again
             yield attempt
             await asyncio.sleep(attempt.wait)
 
@@ -143,8 +145,8 @@ class OpenAIChat:
 
     # -- one attempt --
 
-    async def _attempt(self, body: bytes) -> AsyncGenerator[ReplyPart, None]:
-        clock = _Clock(self._first_token_timeout, "first")
+    async def _attempt(self, body: bytes, patience: int) -> AsyncGenerator[ReplyPart, None]:
+        clock = _Clock(self._first_token_timeout * patience, "first")
         assembler = Assembler(len(body))
         response = await self._open(body, clock)
         server = self._server("/chat/completions")
@@ -165,7 +167,7 @@ class OpenAIChat:
                     for part in assembler.feed(chunk):
                         yield part
                 if assembler.received != before:
-                    clock.token(self._stream_timeout)
+                    clock.token(self._stream_timeout * patience)
                 if assembler.finished:
                     clock.token(min(CLOSING_SECONDS, self._stream_timeout))
                 if data is None:

@@ -557,6 +557,13 @@ class TestStalls:
             assert "first_token_timeout" in str(error)
             assert len(server.requests) == 2
 
+    async def test_a_model_that_thinks_in_silence_is_given_twice_the_time(self) -> None:
+        slow = sse(Delay(0.45), C({"content": "ok"}), C({}, "stop"))
+        with ScriptedServer([slow, slow]) as server:
+            parts = await reply(chat(server.base_url, first_token_timeout=0.3))
+            assert len(attempts(parts)) == 1
+            assert kept(parts) == [Text("ok"), Finish("stop")]
+
     async def test_pings_are_no_tokens(self) -> None:
         pings: list[Item] = [item for _ in range(40) for item in (b": ping\n\n", Delay(0.05))]
         with ScriptedServer([sse(*pings), sse(C({"content": "x"}), *pings)]) as server:
