@@ -19,7 +19,7 @@ from typing import Any
 from nbagent.agent_thread import AgentThread, MainThreadQueue, agent_thread
 from nbagent.errors import UsageError
 from nbagent.events import Event, Reason, RunFinished, Undone, Usage
-from nbagent.notebook.export import export_notebook
+from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.protocols import Approval, ApprovalRequest, Host, View
 from nbagent.session import Session
 from nbagent.settings import Resolved, resolve
@@ -45,14 +45,29 @@ class Result:
         """Whether the model answered."""
         return self.reason == "answered"
 
-    def export(self, path: str | os.PathLike[str], *, clean: bool = False, force: bool = False) -> Path:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clean: bool = False,
+        distill: bool = False,
+        verify: bool = False,
+        force: bool = False,
+    ) -> Path:
         """Write the session so far as a notebook that runs; give its path.
+
+        `clean` leaves out what failed, `distill` all that the answers do not need. `verify` executes it in a
+        clean kernel first and compares; together with `distill` the smallest notebook that verifies is written.
 
         Raises:
             FileExistsRefused: the file is there and `force` is not given.
             StoreError: it cannot be written.
+            VerificationFailed: it was written, and did not give the same in a clean kernel.
         """
-        return export_notebook(self._events, Path(path), clean=clean, force=force).path
+        request = ExportRequest(clean=clean, distill=distill, verify=verify, force=force)
+        exported = export_session(self._events, Path(path), request)
+        exported.check()
+        return exported.report.path
 
     def __str__(self) -> str:
         return self.answer or "\n".join(filter(None, [f"({self.reason}) {self.message}", self.summary]))

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nbagent import __version__
-from nbagent.errors import NbAgentError
+from nbagent.errors import NbAgentError, VerificationFailed
 from nbagent.options import options
 
 #: What the process returns for each ending: see README.
@@ -58,6 +58,17 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def export_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what an export may be."""
+    for flag, words in (
+        ("--verify", "Prove it: execute it in a clean kernel and compare."),
+        ("--distill", "Keep only what the answers need; with --verify, the smallest that verifies."),
+        ("--clean", "Leave failed steps out."),
+    ):
+        command = click.option(flag, is_flag=True, help=words)(command)
+    return command
+
+
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="%(version)s")
 def main() -> None:
@@ -68,23 +79,34 @@ def main() -> None:
 @click.argument("task", required=False)
 @click.option("--data", multiple=True, type=click.Path(), help="A data file of the task; may be given again.")
 @click.option("--export", "export_to", type=click.Path(), help="Write the session there, whatever the ending.")
+@export_options
 @click.option("--force", is_flag=True, help="Let --export overwrite a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line instead of the trace.")
 @settings_options
 def run(
-    task: str | None, data: tuple[str, ...], export_to: str | None, force: bool, as_json: bool, **settings: Any
+    task: str | None,
+    data: tuple[str, ...],
+    export_to: str | None,
+    clean: bool,
+    distill: bool,
+    verify: bool,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Work on TASK in the current folder and print the answer.
 
     With --session, go on with that session, where it worked; TASK is then "continue" if it is left out.
     """
     from nbagent.cli_run import run_task
+    from nbagent.notebook.request import ExportRequest
 
     if task is None:
         if not settings.get("session"):
             raise click.UsageError("Missing argument 'TASK'.")
         task = "continue"
-    finished = run_task(task, data, given(settings), export_to=export_to, force=force, as_json=as_json)
+    request = ExportRequest(clean=clean, distill=distill, verify=verify, force=force)
+    finished = run_task(task, data, given(settings), export_to=export_to, request=request, as_json=as_json)
     sys.exit(EXIT_CODES.get(finished.reason, ENDED_BY_GUARD))
 
 
@@ -115,22 +137,33 @@ def lab(folder: str | None, no_browser: bool) -> None:
 @main.command()
 @click.argument("session")
 @click.argument("path", type=click.Path())
-@click.option("--clean", is_flag=True, help="Leave failed steps out.")
+@export_options
 @click.option("--force", is_flag=True, help="Overwrite the file.")
-def export(session: str, path: str, clean: bool, force: bool) -> None:
+def export(session: str, path: str, **asked: bool) -> None:
     """Write SESSION (an id, or the beginning of one) as a notebook that runs."""
-    from nbagent.notebook.export import export_notebook
-    from nbagent.redaction import Redactor
-    from nbagent.settings import resolve
+    from nbagent.notebook.request import ExportRequest, export_session
 
-    report = export_notebook(
-        _store().read(session),
-        Path(path),
-        clean=clean,
-        force=force,
-        redactor=Redactor.from_environment(os.environ, resolve({}, os.environ).settings.secret_patterns),
-    )
-    click.echo(f"Exported to {report.path}.")
+    exported = export_session(_store().read(session), Path(path), ExportRequest(**asked))
+    click.echo("\n".join(exported.lines))
+    exported.check()
+
+
+@main.command()
+@click.argument("notebook", type=click.Path())
+@click.option("--folder", type=click.Path(), help="Where it works (default: its own folder).")
+@click.option("--in-place", is_flag=True, help="Work in the folder itself, not in a copy of it.")
+@click.option("--timeout", type=float, default=600, show_default=True, help="Seconds for all cells together.")
+@click.option("--confine", type=click.Choice(["workspace", "off"]), default="workspace", show_default=True)
+def verify(notebook: str, **asked: Any) -> None:
+    """Execute NOTEBOOK in a clean kernel, compare cell by cell, and write the verdict into it.
+
+    Times, addresses, the order of sets, widths and the last digits of floats may differ.
+    """
+    from nbagent.notebook.request import verify_notebook_file
+
+    verdict = verify_notebook_file(Path(notebook), **asked)
+    click.echo(verdict.line)
+    sys.exit(0 if verdict.ok else VerificationFailed.exit_code)
 
 
 @main.command()

@@ -14,6 +14,7 @@ from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import Agent, Result
 from nbagent.errors import FileExistsRefused, UsageError
 from nbagent.events import Event, Undone, to_json
+from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.protocols import Approval, ApprovalRequest, View
 from nbagent.session import Session
 from nbagent.settings import resolve
@@ -66,16 +67,19 @@ def run_task(
     settings: dict[str, Any],
     *,
     export_to: str | None,
-    force: bool,
+    request: ExportRequest,
     as_json: bool,
 ) -> Result:
-    """Run one task and export it whatever the ending.
+    """Run one task and export it as asked, whatever the ending.
 
     Raises:
         NbAgentError: the task could not be begun, or the export could not be written.
+        VerificationFailed: it answered, and the export did not verify.
     """
     if export_to:
-        _can_be_written(Path(export_to), force=force)
+        _can_be_written(Path(export_to), force=request.force)
+    elif request.rungs != ("full",) or request.verify:
+        raise UsageError("--clean, --distill and --verify say how to export: name the file with --export PATH")
     main = MainThreadQueue()
     view: View = JsonLines() if as_json else terminal_view(settings, main)
     with Agent(**settings) as agent:
@@ -83,9 +87,14 @@ def run_task(
             result = agent.run_sync(task, data=data, view=view, main=main)
         finally:
             view.close()
-        if export_to:
-            path = result.export(Path(export_to), force=force)
-            click.echo(f"Exported to {path}.", err=as_json)
+        if export_to and agent.session is not None:
+            session = agent.session
+            exported = export_session(
+                session.events, Path(export_to), request, redactor=session.redactor, main=main
+            )
+            click.echo("\n".join(exported.lines), err=as_json)
+            if result.success:  # else its own ending says more than that it is not proven
+                exported.check()
     return result
 
 

@@ -18,7 +18,7 @@ from nbagent.errors import UsageError
 from nbagent.listing import pull_weights
 from nbagent.models import weights
 from nbagent.notebook.atomic import free_path
-from nbagent.notebook.verify import execute_clean
+from nbagent.notebook.request import verify_notebook_file
 
 TABLE = "gapminder_gdp_asia.csv"
 QUESTION = f"What is the mean of the column gdpPercap_2007 over all countries in {TABLE}, rounded to two decimals?"
@@ -48,11 +48,12 @@ def run_demo(table: Path | None, settings: Mapping[str, Any]) -> int:
             view.close()
         path = result.export(free_path(Path("nbagent-demo.ipynb")))
     click.echo(f"\nExported to {path}. Executing it in a clean kernel ...")
-    printed = "\n".join(text for _, text in execute_clean(path, folder=folder))
+    verdict = verify_notebook_file(path, folder=str(folder))
+    click.echo(verdict.line)
     if not result.success:
         click.echo(f"The export runs; the model did not answer ({result.reason}).")
         return NOT_ANSWERED
-    return _compare(result.answer, printed)
+    return _compare(result.answer, "\n".join(verdict.printed)) if verdict.ok else NOT_PROVEN
 
 
 def _prepare(table: Path | None) -> Path:

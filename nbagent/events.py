@@ -19,6 +19,9 @@ from nbagent.event_base import Output as Output
 from nbagent.event_base import Reason as Reason
 from nbagent.event_base import Risk as Risk
 from nbagent.event_base import Usage as Usage
+from nbagent.event_provenance import DataFile as DataFile
+from nbagent.event_provenance import DataFilesSeen as DataFilesSeen
+from nbagent.event_provenance import PackagesImported as PackagesImported
 from nbagent.mind import AsideAnswered as AsideAnswered
 from nbagent.mind import AsideAsked as AsideAsked
 from nbagent.mind import Compacted as Compacted
@@ -353,6 +356,8 @@ AnyEvent = (
     | StateLost
     | Shared
     | FilesChanged
+    | PackagesImported
+    | DataFilesSeen
     | Adopted
     | CheckpointMade
     | CheckpointDeclined

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nbagent.agent_thread import MainThreadQueue
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted, Usage
 from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
 from nbagent.models.pricing import checked, dollars
-from nbagent.notebook.export import export_notebook
+from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.options import options
 from nbagent.session import Session
 from nbagent.settings import Resolved
@@ -28,6 +29,7 @@ class NotebookAgent(Protocol):
     """What the commands need of the notebook's agent."""
 
     sessions: ShellSessions
+    main: MainThreadQueue
 
     @property
     def session(self) -> Session | None:
@@ -86,15 +88,16 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
 def _export(magics: NotebookAgent, words: list[str]) -> None:
     flags = [word for word in words if word.startswith("--")]
     paths = [word for word in words if not word.startswith("--")]
-    unknown = set(flags) - {"--clean", "--force"}
+    unknown = set(flags) - {"--clean", "--distill", "--verify", "--force"}
     if unknown or len(paths) != 1:
-        raise UsageError("write `%agent export PATH [--clean] [--force]`")
+        raise UsageError("write `%agent export PATH [--clean|--distill] [--verify] [--force]`")
     session = _session(magics)
-    path = Path(paths[0]).expanduser()
-    report = export_notebook(
-        session.events, path, clean="--clean" in flags, force="--force" in flags, redactor=session.redactor
+    request = ExportRequest(**{flag.removeprefix("--"): True for flag in flags})
+    exported = export_session(
+        session.events, Path(paths[0]).expanduser(), request, redactor=session.redactor, main=magics.main
     )
-    _say(f"Exported to {report.path}.")
+    _say("\n".join(exported.lines))
+    exported.check()
 
 
 def _adopt(magics: NotebookAgent, words: list[str]) -> None:
@@ -199,7 +202,9 @@ def _say(line: str) -> None:
 
 COMMANDS: dict[str, Command] = {
     "status": Command("status", "session, model, tokens, kernel", _status),
-    "export": Command("export PATH", "write the session as a notebook that runs [--clean] [--force]", _export),
+    "export": Command(
+        "export PATH", "write a notebook that runs [--clean|--distill] [--verify] [--force]", _export
+    ),
     "adopt": Command("adopt NAME...", "copy the agent's variables into your namespace", _adopt),
     "undo": Command("undo [N]", "undo the last N steps that ran code [--rerun] [--keep-files]", _undo),
     "bring": Command("bring NAME...", "copy your variables into the agent's kernel", _bring),

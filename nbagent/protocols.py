@@ -114,6 +114,7 @@ class Executed:
     changes: tuple[Variable, ...] = ()
     gone: tuple[str, ...] = ()
     table: str = ""  #: dimensions and dtypes of the table that is the last line's value
+    imported: tuple[tuple[str, str], ...] = ()  #: packages that are new in the process, with their versions
 
 
 @dataclass(frozen=True, slots=True)

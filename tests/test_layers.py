@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
     0: (
-        "states",
+        *("states", "event_provenance"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply", "tool_traits"),
         *("secret_rules", "secret_shapes", "places"),
     ),

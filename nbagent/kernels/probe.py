@@ -7,8 +7,10 @@ repr, no len, no attribute of a type that it does not know.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import importlib.metadata
 import os
 import pickle
 import sys
@@ -24,6 +26,8 @@ LONGEST_VALUE = 60  #: characters of a value that is shown as it is
 OURS = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
 _known: dict[str, tuple[Any, ...]] = {}
+#: What was there before any code of the agent's ran is not what it imported.
+_packages: dict[str, Any] = {"modules": 0, "known": {name.partition(".")[0] for name in list(sys.modules)}}
 
 
 class Report:
@@ -115,7 +119,8 @@ def changes() -> Report:
         if _known.get(name) != token:
             _known[name] = token
             changed.append([name, *described])
-    report = {"changes": changed, "gone": gone, "exit": _exit_status(names), "table": _shown_table(shell)}
+    report = {"changes": changed, "gone": gone, "exit": _exit_status(names), "imported": _imported()}
+    report["table"] = _shown_table(shell)
     _let_go(shell)
     return Report(report)
 
@@ -132,6 +137,25 @@ def _shown_table(shell: Any) -> str:
     more = f"; and {width - MOST_COLUMNS} more columns" if width > MOST_COLUMNS else ""
     dtypes = "; ".join(f"{dtype}: {', '.join(names)}" for dtype, names in columns.items())
     return f"{rows} rows x {width} columns; {dtypes}{more}"
+
+
+def _imported() -> list[list[str]]:
+    """Give the packages that are new since the last look, with their versions; the standard library has none."""
+    if len(sys.modules) == _packages["modules"]:
+        return []
+    _packages["modules"] = len(sys.modules)
+    names = {name.partition(".")[0] for name in list(sys.modules)} - _packages["known"]
+    _packages["known"] |= names
+    until = time.monotonic() + MOST_SECONDS
+    found = []
+    for name in sorted(names - sys.stdlib_module_names):
+        version = vars(sys.modules.get(name, types)).get("__version__")
+        if type(version) is not str and not name.startswith("_") and time.monotonic() < until:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+                version = importlib.metadata.version(name)
+        if type(version) is str:
+            found.append([name, version])
+    return found
 
 
 def _exit_status(names: dict[str, Any]) -> int:

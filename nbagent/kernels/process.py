@@ -269,7 +269,8 @@ class ProcessKernel:
             )
         changes, gone = self._learn(report)
         table = valid_text(str(report.get("table", "")))
-        return Executed(status, seconds, count, error, changes=changes, gone=gone, table=table)
+        imported = tuple((str(name), str(version)) for name, version in report.get("imported", ()))
+        return Executed(status, seconds, count, error, changes=changes, gone=gone, table=table, imported=imported)
 
     async def _look(self, child: Child) -> dict[str, Any]:
         talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)

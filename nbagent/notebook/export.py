@@ -6,49 +6,24 @@ folder's path. The same log always gives the same bytes.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from nbagent.errors import StoreError, UsageError
-from nbagent.events import (
-    DialectChosen,
-    Event,
-    Output,
-    Reasoning,
-    RunFinished,
-    RunStarted,
-    SessionStarted,
-    Shared,
-    Thought,
-)
+from nbagent.events import DataFile, Event, RunStarted, SessionStarted
 from nbagent.notebook.atomic import refuse_existing, write_whole
-from nbagent.notebook.carried import carry
-from nbagent.notebook.outputs import OutputCleaner
-from nbagent.notebook.prose import fenced, inert
+from nbagent.notebook.distill import Distilled, Dropped, distill
+from nbagent.notebook.metadata import data_files_of, made_files_of, notebook_metadata
+from nbagent.notebook.parameters import Parameters, choose_parameters
 from nbagent.notebook.texts import Texts
+from nbagent.notebook.writer import Writer
 from nbagent.redaction import Redactor
-from nbagent.steps import Item, Lost, Step, read_items, source_of
-from nbagent.summing_up import UNFINISHED
-from nbagent.tools.cell_names import names_of
+from nbagent.steps import Item, Step, read_items
 
-#: Characters of partial output that are shown below a step that is not executed.
-NOTE_CHARACTERS = 2000
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-_NOT_RUN = {
-    "": "did not end",
-    "error": "failed",
-    "timeout": "ran out of time",
-    "interrupted": "was interrupted",
-    "denied": "was not allowed",
-    "invalid": "could not be run",
-    "unavailable": "was not available",
-    "skipped": "was skipped",
-}
+#: How much of a session a notebook holds: all of it; what ran well; only what the answers need.
+Rung = Literal["full", "clean", "distilled"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +36,44 @@ class ExportReport:
     left_out: int  #: steps that are shown as text only, or not at all
     data_files: tuple[Path, ...] = ()  #: variables too large for the notebook itself
     missing: tuple[str, ...] = ()  #: variables that the notebook needs and could not carry
+    rung: Rung = "full"
+    dropped: tuple[Dropped, ...] = ()  #: cells that a distilled notebook does without
+
+
+@dataclass
+class Draft:
+    """A notebook that is not written yet."""
+
+    rung: Rung
+    notebook: dict[str, Any]  #: as nbformat 4.5 has it
+    code_cells: int
+    left_out: int
+    files: dict[str, bytes] = field(default_factory=dict)  #: beside it, by path from its folder
+    missing: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    made_files: tuple[str, ...] = ()  #: by the session; the notebook makes them itself
+
+    @property
+    def content(self) -> bytes:
+        """The file's content, checked against nbformat's schema."""
+        import nbformat  # takes longer to load than all of nbagent, and most sessions are never exported
+
+        notebook = nbformat.from_dict(self.notebook)
+        nbformat.validate(notebook)
+        text: str = nbformat.writes(notebook)
+        return text.encode() + b"\n"
+
+    @property
+    def executed(self) -> list[str]:
+        """The sources of its code cells."""
+        return [cell["source"] for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def export_notebook(
     events: Sequence[Event],
     path: Path,
     *,
-    clean: bool = False,
+    rung: Rung = "full",
     force: bool = False,
     reasoning: bool = False,
     home: Path | None = None,
@@ -75,24 +81,65 @@ def export_notebook(
 ) -> ExportReport:
     """Write the session as a notebook to `path`, which ends in `.ipynb`.
 
-    `clean` leaves out the steps that are not executed; `force` replaces a file that is there; `reasoning`
-    adds the model's hidden reasoning; `home` is the folder shown as `~` (default: the user's).
+    `rung` says how much of it; `force` replaces a file that is there; `reasoning` adds the model's hidden
+    reasoning; `home` is the folder shown as `~` (default: the user's).
 
     Raises:
         UsageError: there is nothing to export, or `path` is no notebook's name.
         FileExistsRefused: something is at `path` already and `force` was not given.
         StoreError: the file cannot be written; what was there is unchanged.
     """
+    draft = draft_notebook(events, path, rung=rung, reasoning=reasoning, home=home, redactor=redactor)
+    return write_draft(draft, path, force=force)
+
+
+def draft_notebook(
+    events: Sequence[Event],
+    path: Path,
+    *,
+    rung: Rung = "full",
+    reasoning: bool = False,
+    home: Path | None = None,
+    redactor: Redactor | None = None,
+) -> Draft:
+    """Make the notebook that would be written to `path`. Raises `UsageError` as `export_notebook` does."""
     if not any(isinstance(event, RunStarted) for event in events):
         raise UsageError("this session has no run yet: there is nothing to export")
     if path.suffix != ".ipynb":
         raise UsageError(f"{path} does not end in .ipynb")
     folders = [event.folder for event in events if isinstance(event, SessionStarted)]
     texts = Texts(redactor, folders, Path.home() if home is None else home)
-    writer = _Writer(texts, clean=clean, reasoning=reasoning, data_folder=f"{path.stem}_data")
-    writer.write(read_items(events))
-    content = _notebook(writer.cells, _metadata(events, writer.items, texts, clean))
-    data_files = {path.parent / writer.data_folder / name: data for name, data in writer.files.items()}
+    items = read_items(events)
+    distilled = distill(items, events) if rung == "distilled" else None
+    data_files = data_files_of(events)
+    writer = Writer(
+        texts,
+        clean=rung != "full",
+        reasoning=reasoning,
+        data_folder=f"{path.stem}_data",
+        distilled=distilled,
+        parameters=_parameters(items, distilled, data_files, folders),
+    )
+    writer.write(items)
+    metadata = notebook_metadata(events, texts, rung, data_files)
+    if distilled is not None:
+        metadata["nbagent"]["dropped"] = [vars(dropped) for dropped in distilled.dropped]
+    return Draft(
+        rung=rung,
+        notebook={"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": writer.cells},
+        code_cells=writer.count,
+        left_out=writer.left_out,
+        files={f"{writer.data_folder}/{name}": data for name, data in writer.files.items()},
+        missing=tuple(writer.missing),
+        dropped=tuple(distilled.dropped) if distilled is not None else (),
+        made_files=tuple(made_files_of(events)),
+    )
+
+
+def write_draft(draft: Draft, path: Path, *, force: bool) -> ExportReport:
+    """Write a draft and what lies beside it. Raises as `export_notebook` does."""
+    content = draft.content
+    data_files = {path.parent / name: data for name, data in draft.files.items()}
     for target in () if force else (path, *data_files):
         refuse_existing(target)
     _make_folders(path, data_files)
@@ -101,242 +148,23 @@ def export_notebook(
     write_whole(path, content, force=force)
     return ExportReport(
         path=path,
-        cells=len(writer.cells),
-        code_cells=writer.count,
-        left_out=writer.left_out,
+        cells=len(draft.notebook["cells"]),
+        code_cells=draft.code_cells,
+        left_out=draft.left_out,
         data_files=tuple(data_files),
-        missing=tuple(writer.missing),
+        missing=draft.missing,
+        rung=draft.rung,
+        dropped=draft.dropped,
     )
 
 
-@dataclass
-class _Writer:
-    """Makes cells of items, in order."""
-
-    texts: Texts
-    clean: bool
-    reasoning: bool
-    data_folder: str
-    cells: list[dict[str, Any]] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    count: int = 0  #: code cells that were executed
-    left_out: int = 0
-
-    def __post_init__(self) -> None:
-        self._outputs = OutputCleaner(self.texts.clean, self.texts.mask)
-        self._ids: dict[str, int] = {}
-
-    def write(self, items: Sequence[Item]) -> None:
-        """Write all cells; variables that nothing made before they were shared come first of all."""
-        self.items = list(items)
-        first, later = _split_shared(items)
-        self._shared(first)
-        label = ""
-        for position, item in enumerate(items):
-            match item:
-                case RunStarted():
-                    label = item.label
-                    self._text(f"## Task\n\n{self._inert(item.task)}", "task", item)
-                case Thought() if not self._thinks_of_nothing(item):
-                    self._text(self._inert(item.text), "thought", item)
-                case Reasoning() if self.reasoning:
-                    self._text(f"*Reasoning*\n\n{self._inert(item.text)}", "reasoning", item)
-                case Shared() if item in later:
-                    self._shared([item])
-                case Step() if item.shown:
-                    self._step(item)
-                case Lost():
-                    self._lost(item)
-                case RunFinished():
-                    self._ending(item, label)
-                case _:
-                    pass
-            if _is_unfinished(items, position):
-                note = "## Unfinished\n\nThe run was not over when this was exported, or was cut off."
-                self._text(note, "ending", item)
-
-    def _step(self, step: Step) -> None:
-        if step.runs:
-            self.count += 1
-            outputs = self._outputs.cell(step.outputs, self.count)
-            tags: dict[str, Any] = {"tags": ["raises-exception"]} if step.needed else {}
-            self._code(self.texts.mask(step.code), "action", step, self._told(step), self.count, outputs, tags)
-            return
-        if step.status == "ok" and not step.died and not step.undone:  # a tool without code
-            how = "was used"
-        else:
-            self.left_out += 1
-            how = "stopped with the kernel" if step.died else _NOT_RUN.get(step.status, step.status)
-            how = "was undone" if step.undone else how
-            if self.clean:
-                return
-        source, language = source_of(step)
-        why = f": {self._inert(step.summary)}" if step.summary else ""
-        parts = [f"*`{_word(step.tool)}` {how}*{why}"]
-        parts.append(fenced(self.texts.mask(source), language))
-        if partial := self._partial(step):
-            parts.append(fenced(partial))
-        self._text("\n\n".join(parts), "action", step, self._told(step))
-
-    def _partial(self, step: Step) -> str:
-        """Give the text that a step printed before it ended."""
-        outputs = self._outputs.cell(step.outputs, 1)
-        text = "".join(output["text"] for output in outputs if output["output_type"] == "stream").strip("\n")
-        if len(text) > NOTE_CHARACTERS:
-            text = f"{text[:NOTE_CHARACTERS]}\n[{len(text) - NOTE_CHARACTERS} characters were left out]"
-        others = sum(output["output_type"] not in ("stream", "error") for output in outputs)
-        return f"{text}\n[{others} further outputs were left out]".strip("\n") if others else text
-
-    def _lost(self, lost: Lost) -> None:
-        names = f": {', '.join(lost.names)}" if lost.names else ""
-        why = f" ({lost.why})" if lost.why else ""
-        note = f"The kernel was started anew here{why}; its variables were gone{names}."
-        self._text(f"*Note:* {self._inert(note)}", "note", lost)
-
-    def _ending(self, event: RunFinished, label: str) -> None:
-        if event.reason == "answered":
-            caveat = f"\n\n({self._inert(label)})" if label else ""
-            self._text(
-                f"## Answer\n\n{self._inert(event.answer)}{caveat}", "ending", event, {"reason": event.reason}
-            )
-        else:
-            summary = f"\n\n{UNFINISHED}\n\n{self._inert(event.summary)}" if event.summary else ""
-            self._text(
-                f"## Not answered: {event.reason}\n\n{self._inert(event.message)}{summary}",
-                "ending",
-                event,
-                {"reason": event.reason},
-            )
-
-    def _shared(self, events: Sequence[Shared]) -> None:
-        if not events:
-            return
-        carried = carry(events, self.data_folder, self.texts.redactor, taken=self.files)
-        self.files |= carried.files
-        self.missing += carried.missing
-        self._code(carried.code, "shared", events[0])
-
-    def _thinks_of_nothing(self, thought: Thought) -> bool:
-        """Whether the thought is empty, or belongs to steps that are all left out."""
-        if not thought.text.strip():
-            return True
-        steps = [
-            item
-            for item in self.items
-            if isinstance(item, Step) and (item.run, item.step) == (thought.run, thought.step)
-        ]
-        return self.clean and bool(steps) and not any(step.runs or not step.shown for step in steps)
-
-    def _inert(self, text: str) -> str:
-        return inert(self.texts.clean(text))
-
-    def _told(self, step: Step) -> dict[str, Any]:
-        return {
-            "tool": self.texts.mask(step.tool),
-            "status": "undone" if step.undone else step.status,
-            "seconds": round(step.seconds, 3),
-        }
-
-    def _text(self, source: str, kind: str, of: Item, told: Mapping[str, Any] = _NOTHING) -> None:
-        self._add({"cell_type": "markdown", "source": source.rstrip(), "metadata": {}}, kind, of, told)
-
-    def _code(
-        self,
-        source: str,
-        kind: str,
-        of: Item,
-        told: Mapping[str, Any] = _NOTHING,
-        count: int | None = None,
-        outputs: Sequence[Output] = (),
-        metadata: Mapping[str, Any] = _NOTHING,
-    ) -> None:
-        cell = {"cell_type": "code", "source": source, "execution_count": count, "outputs": list(outputs)}
-        self._add({**cell, "metadata": dict(metadata)}, kind, of, told)
-
-    def _add(self, cell: dict[str, Any], kind: str, of: Item, told: Mapping[str, Any]) -> None:
-        self._ids[kind] = self._ids.get(kind, 0) + 1
-        cell["id"] = f"{kind}-{self._ids[kind]}"
-        cell["metadata"]["nbagent"] = {"kind": kind, "run": of.run, "step": of.step, **told}
-        self.cells.append(cell)
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^\w.-]", "", text)[:60] or "action"
-
-
-def _is_unfinished(items: Sequence[Item], position: int) -> bool:
-    """Whether a run's last item is here and it is no ending."""
-    item = items[position]
-    following = items[position + 1] if position + 1 < len(items) else None
-    if isinstance(item, RunFinished) or not (following is None or isinstance(following, RunStarted)):
-        return False
-    before = [earlier for earlier in items[: position + 1] if isinstance(earlier, RunStarted | RunFinished)]
-    return bool(before) and isinstance(before[-1], RunStarted)
-
-
-def _split_shared(items: Sequence[Item]) -> tuple[list[Shared], list[Shared]]:
-    """Part the variables that can come first from those that replace what a cell or a copy made before."""
-    first: list[Shared] = []
-    later: list[Shared] = []
-    made: set[str] = set()
-    for item in items:
-        if isinstance(item, Step) and item.runs:
-            made |= names_of(item.code).touches
-        elif isinstance(item, Shared):
-            (later if item.name in made else first).append(item)
-            made.add(item.name)
-    return first, later
-
-
-def _metadata(events: Sequence[Event], items: Sequence[Item], texts: Texts, clean: bool) -> dict[str, Any]:
-    started = next((event for event in events if isinstance(event, SessionStarted)), None)
-    versions = started.versions if started is not None else {}
-    runs: list[dict[str, Any]] = []
-    for item in items:
-        if isinstance(item, RunStarted):
-            runs.append(
-                {"run": item.run, "model": texts.mask(item.model), "prompt_sha256": _prompt(events, item.run)}
-            )
-        elif isinstance(item, RunFinished) and runs:
-            usage = {**item.usage.model_dump(), "total_tokens": item.usage.total_tokens}
-            runs[-1] |= {
-                "reason": item.reason,
-                "steps": item.steps,
-                "seconds": round(item.seconds, 3),
-                "usage": usage,
-            }
-    language = {
-        "name": "python",
-        "version": versions.get("python", ""),
-        "mimetype": "text/x-python",
-        "file_extension": ".py",
-        "pygments_lexer": "ipython3",
-        "nbconvert_exporter": "python",
-        "codemirror_mode": {"name": "ipython", "version": 3},
-    }
-    return {
-        "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"},
-        "language_info": language,
-        "nbagent": {"session": events[0].session, "versions": dict(versions), "clean": clean, "runs": runs},
-    }
-
-
-def _notebook(cells: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
-    """Give the file's content, checked against nbformat's schema."""
-    import nbformat  # takes longer to load than all of nbagent, and most sessions are never exported
-
-    notebook = nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells})
-    nbformat.validate(notebook)
-    text: str = nbformat.writes(notebook)
-    return text.encode() + b"\n"
-
-
-def _prompt(events: Sequence[Event], run: int) -> str:
-    """Give the hash of the system prompt that a run was made with."""
-    systems = [event.system for event in events if isinstance(event, DialectChosen) and event.run <= run]
-    return hashlib.sha256(systems[-1].encode("utf-8", "replace")).hexdigest() if systems else ""
+def _parameters(
+    items: Sequence[Item], distilled: Distilled | None, data_files: dict[str, DataFile], folders: Sequence[str]
+) -> Parameters:
+    steps = [item for item in items if isinstance(item, Step) and item.runs]
+    codes = [step.code for step in steps if distilled is None or id(step) in distilled.kept]
+    folder = folders[0] if folders else ""
+    return choose_parameters(codes, data_files, folder) if data_files else Parameters()
 
 
 def _make_folders(path: Path, data_files: Iterable[Path]) -> None:

@@ -9,7 +9,17 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from nbagent.events import ActionStatus, FilesChanged, KernelDied, Output, OutputAdded, Risk, StateLost
+from nbagent.events import (
+    ActionStatus,
+    DataFilesSeen,
+    FilesChanged,
+    KernelDied,
+    Output,
+    OutputAdded,
+    PackagesImported,
+    Risk,
+    StateLost,
+)
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.redaction import StreamRedactor
 from nbagent.tool_traits import ToolTraits
@@ -17,6 +27,7 @@ from nbagent.tools.checkpoint import keep_state, keep_state_soon
 from nbagent.tools.definition import terse_schema
 from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
+from nbagent.tools.inputs import Inputs
 from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
@@ -119,6 +130,9 @@ class RunCode:
         self, code: str, context: ToolContext
     ) -> tuple[list[Output], Executed, FilesChanged | None]:
         """Run it, say which files it changed, and take note of what it did to names."""
+        inputs, own = context.kept(Inputs), context.kept(OwnFiles)
+        if files := await asyncio.to_thread(inputs.look, code, self._workspace, own):
+            context.emit(DataFilesSeen(files=files))
         watch = await self._watch(code, context)
         changed = None
         try:
@@ -126,7 +140,9 @@ class RunCode:
         finally:
             if (changed := watch.changes()) is not None:
                 context.emit(changed)
-                context.kept(OwnFiles).took(changed)
+                own.took(changed)
+        if executed.imported:
+            context.emit(PackagesImported(packages=dict(executed.imported)))
         self._sharing.executed(code, executed)
         self._grader.ran(code, completed=executed.status == "ok")
         return outputs, executed, changed

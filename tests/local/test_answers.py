@@ -8,8 +8,8 @@ import pytest
 
 from nbagent import Agent
 from nbagent.models import weights
-from nbagent.notebook.verify import execute_clean
 from tests.faces.notebook import kernel
+from tests.notebook.clean_kernel import execute_clean
 
 pytestmark = pytest.mark.local
 

@@ -19,8 +19,8 @@ import pytest
 from nbagent.errors import FileExistsRefused, StoreError, UsageError, VerificationFailed
 from nbagent.events import Shared
 from nbagent.notebook.export import export_notebook
-from nbagent.notebook.verify import execute_clean
 from nbagent.redaction import Redactor
+from tests.notebook.clean_kernel import execute_clean
 from tests.notebook.logs import Log, raised, stream
 
 
@@ -192,7 +192,7 @@ def test_what_did_not_end_well_is_text_and_clean_leaves_it_out(log: Log, said: s
     assert said in step.source
     assert step.metadata.nbagent.status
     assert code(notebook) == ["print(1)"]
-    assert "spin" not in json.dumps(exported(log, target, clean=True, force=True))
+    assert "spin" not in json.dumps(exported(log, target, rung="clean", force=True))
 
 
 def test_what_a_stopped_step_had_printed_is_kept(target: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_failed_step_is_code_where_a_later_cell_needs_what_it_bound(target: Pa
         Log().task().failed("a = 1\nb = a / 0", "ZeroDivisionError: division by zero").ran("print(a)").answer("1")
     )
     for clean in (False, True):
-        notebook = exported(log, target, clean=clean, force=True)
+        notebook = exported(log, target, rung="clean" if clean else "full", force=True)
         assert code(notebook) == ["a = 1\nb = a / 0", "print(a)"]
         failed = next(cell for cell in notebook.cells if cell.cell_type == "code")
         assert failed.metadata.tags == ["raises-exception"]
@@ -220,7 +220,7 @@ def test_a_failed_step_is_code_where_a_later_cell_needs_what_it_bound(target: Pa
 
 def test_clean_leaves_out_the_thoughts_of_what_it_leaves_out(target: Path) -> None:
     log = Log().task().thought("try aa").failed("df.aa").thought("then a").ran("1").answer("a")
-    assert sources(exported(log, target, clean=True), "thought") == ["then a"]
+    assert sources(exported(log, target, rung="clean"), "thought") == ["then a"]
 
 
 def test_a_step_that_ended_without_raising_is_not_run_again_even_where_its_names_are_needed(target: Path) -> None:

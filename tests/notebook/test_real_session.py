@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 import nbformat
 
 from nbagent.notebook.export import export_notebook
-from nbagent.notebook.verify import execute_clean
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.redaction import Redactor
 from nbagent.session import Session
 from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
+from tests.notebook.clean_kernel import execute_clean
 from tests.scripted_server import ScriptedServer, final, run_code
 
 KEY = "sk-test-ABCDEFGHIJKLMNOPQRSTUVWX"
@@ -61,9 +62,16 @@ async def test_what_an_agent_did_runs_again_in_a_clean_kernel(tmp_path: Path) ->
     for file in (path, *session.log.folder.rglob("*.json*")):
         assert KEY not in file.read_text()
         assert KEY[9:] not in file.read_text()
-    cells = nbformat.read(path, as_version=4).cells
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert cells[0].metadata.tags == ["parameters"]
+    assert cells[0].source.splitlines()[1:] == ["shop_csv = 'shop.csv'"]
+    assert "open(shop_csv)" in cells[1].source
     assert cells[1].metadata.tags == ["raises-exception"]
     assert str(folder) not in json.dumps(cells[1].outputs)
+    (data,) = notebook.metadata.nbagent.environment.data_files
+    content = (folder / "shop.csv").read_bytes()
+    assert data == {"path": "shop.csv", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     printed = [text for _, text in execute_clean(path, folder=folder)]
-    assert "AttributeError" in printed[0]
-    assert [text.strip() for text in printed[3:]] == ["from the shell", "3.0"]
+    assert "AttributeError" in printed[1]
+    assert [text.strip() for text in printed[4:]] == ["from the shell", "3.0"]

@@ -1,0 +1,1 @@
+"""Which cells depend on which: read from their sources, nothing is run."""
