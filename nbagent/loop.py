@@ -23,6 +23,7 @@ from nbagent.meter import Meter
 from nbagent.models.assembler import CUT
 from nbagent.negotiation import Negotiation
 from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext, ToolResult
+from nbagent.reflection import Reflection
 from nbagent.reply import Action
 from nbagent.summing_up import sum_up
 
@@ -42,6 +43,7 @@ class Loop:
     kernel_ready: asyncio.Future[None]
     compactor: Compactor
     aside: Aside
+    reflection: Reflection
 
     step: int = 0
     _answer: str = ""
@@ -94,9 +96,19 @@ class Loop:
                     first_token_seconds=None if reply.first_token is None else reply.first_token - began,
                 )
             )
-            if end is not None:
+            if (end := await self._reflected(end)) is not None:
                 return end
         return limit
+
+    async def _reflected(self, end: End | None) -> End | None:
+        """Let the model judge what it knows after failures or before it answers: an answer may be held back."""
+        if end is None:
+            doubt = await self.reflection.after_step()
+        elif end.reason == "answered" and self.step < self.guards.max_steps:
+            doubt = await self.reflection.before_answer(self._answer)
+        else:
+            return end
+        return end if doubt is None else self._heed(doubt)
 
     async def _limit(self) -> End | None:
         """Say why another step may not be taken."""
@@ -163,6 +175,7 @@ class Loop:
     def _heed(self, word: Nudge | End | None) -> End | None:
         """Pass a guard's nudge on to the model, or its end to the loop."""
         if isinstance(word, Nudge):
+            self.reflection.noticed(word)
             self.emit(Nudged(guard=word.guard, text=word.text))
             return None
         return word

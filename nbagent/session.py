@@ -44,6 +44,7 @@ from nbagent.prompt import closing_line, run_message
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, View
 from nbagent.provenance import versions
 from nbagent.record import Record
+from nbagent.reflection import Reflection
 from nbagent.remembered import FILE, Remembered
 from nbagent.replay_run import Replay, recorded_choice
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
@@ -317,6 +318,7 @@ class Session:
             kernel_ready=self._kernel_starting(settings),
             compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
             aside=aside,
+            reflection=Reflection(settings.reflect, aside, self._conversation, self._emit),
         )
 
     def _cancel(self, running: asyncio.Task[Any]) -> None:

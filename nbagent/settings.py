@@ -166,6 +166,11 @@ class Settings(BaseModel):
         200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
     )
 
+    reflect: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="When the model is asked whether it knows enough: auto (after failures, before an answer with "
+        "figures that were not observed), on (before every answer too), off.",
+    )
     approach: Literal["auto", "general", "debugging", "exploring", "plotting", "modelling"] = Field(
         "auto", description="Which advice on the way of working goes with the task; auto chooses by its words."
     )

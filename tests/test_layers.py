@@ -18,7 +18,7 @@ LAYERS = {
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
         *("prompt", "data_files", "provenance", "context", "guards", "loop", "session", "agent_thread"),
-        *("turns", "folding", "aside", "compaction", "task_reading", "reflection", "plan"),
+        *("turns", "folding", "aside", "compaction", "task_reading", "reflection", "figures", "plan"),
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "record", "same_outputs", "file_history"),
         *("listening", "negotiation", "meter", "summing_up", "live_text"),
         *("repetition", "remembered"),

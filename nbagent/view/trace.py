@@ -32,6 +32,7 @@ from nbagent.events import (
     Reason,
     Reasoning,
     ReasoningDelta,
+    Reflected,
     Replayed,
     Retrying,
     RunFinished,
@@ -289,6 +290,8 @@ def note_of(event: Event) -> str:
         return f"The conversation's older steps were summed up: {event.why} ({counts})."
     if isinstance(event, WindowLearned):
         return event.why
+    if isinstance(event, Reflected):
+        return f"Reflection: {'enough' if event.enough else 'not enough'}. {event.reason}".rstrip()
     if isinstance(event, KernelDied):
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):

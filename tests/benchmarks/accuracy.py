@@ -169,12 +169,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("answers.jsonl"))
     parser.add_argument("--harness", choices=["nbagent", "json", "fenced", "smolagents"], default="nbagent")
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the other harness")
-    for name in ("model", "base-url", "dialect", "max-steps"):
+    for name in ("model", "base-url", "dialect", "max-steps", "reflect"):
         parser.add_argument(f"--{name}")
     given = parser.parse_args()
     tasks = [json.loads(line) for line in given.tasks.read_text("utf-8").splitlines()]
     chosen = sample(tasks, given.sample, given.seed) if given.sample else tasks
-    names = ("model", "base_url", "dialect", "max_steps")
+    names = ("model", "base_url", "dialect", "max_steps", "reflect")
     settings = {name: getattr(given, name) for name in names if getattr(given, name)}
     nbagent = given.harness == "nbagent"
     solver = solve if nbagent else Yardstick(given.harness, given.python, settings).solve
