@@ -20,9 +20,10 @@ from nbagent.agent_thread import AgentThread, MainThreadQueue, agent_thread
 from nbagent.errors import UsageError
 from nbagent.events import Event, Reason, RunFinished, Undone, Usage
 from nbagent.notebook.request import ExportRequest, export_session
+from nbagent.project import resolve_here
 from nbagent.protocols import Approval, ApprovalRequest, Host, View
 from nbagent.session import Session
-from nbagent.settings import Resolved, resolve
+from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
 
 
@@ -118,7 +119,7 @@ class Agent:
         host: Host | None = None,
         **settings: Any,
     ) -> None:
-        self._resolved: Resolved = resolve(settings, os.environ)
+        self._resolved: Resolved = resolve_here(settings, os.environ)
         self._approve = approve_action
         self._host = host
         self._session: Session | None = None

@@ -22,9 +22,10 @@ from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.export import export_notebook
 from nbagent.notebook.replay import Found, Records, cell_id, in_output, key_of
 from nbagent.options import add_to
+from nbagent.project import resolve_here
 from nbagent.record import Record, record_of
 from nbagent.session import Session
-from nbagent.settings import Resolved, resolve
+from nbagent.settings import Resolved
 from nbagent.stores.files import default_home
 from nbagent.view.choose import choose_view, takes_questions
 from nbagent.view.widget import AfterWord
@@ -154,7 +155,7 @@ class NotebookAgent:
         return self._resolve(given)
 
     def _resolve(self, given: dict[str, Any]) -> Resolved:
-        return resolve(given, os.environ, self._config())
+        return resolve_here(given, os.environ, self._config())
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the agent thread and wait, doing the host's part meanwhile."""

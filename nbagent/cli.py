@@ -195,13 +195,28 @@ def sessions(as_json: bool) -> None:
 def tools() -> None:
     """List the agent's tools: where each is from, its risk, whether the settings allow it."""
     from nbagent.listing import tools_table
-    from nbagent.settings import resolve
+    from nbagent.project import resolve_here
     from nbagent.tools.built_in import built_in
     from nbagent.tools.registry import Registry
     from nbagent.tools.sharing import Sharing
 
     registry = Registry(built_in(Path.cwd(), Sharing()))
-    click.echo(tools_table(registry, resolve({}, os.environ).settings, {}))
+    click.echo(tools_table(registry, resolve_here({}, os.environ).settings, {}))
+
+
+@main.command()
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False))
+@click.option("--yes", is_flag=True, help="Trust without a question.")
+@click.option("--revoke", is_flag=True, help="Trust the project's files no longer.")
+def trust(folder: str | None, yes: bool, revoke: bool) -> None:
+    """Let the files of the project in FOLDER (default: here) set what needs your trust.
+
+    Shows what pyproject.toml [tool.nbagent] and .mcp.json would set or start, and asks. A later change of that
+    content is asked about anew.
+    """
+    from nbagent.cli_trust import trust_project
+
+    trust_project(Path(folder or "."), yes=yes, revoke=revoke)
 
 
 @main.group(cls=Group)

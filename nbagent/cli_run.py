@@ -15,9 +15,9 @@ from nbagent.api import Agent, Result
 from nbagent.errors import FileExistsRefused, UsageError
 from nbagent.events import Event, Undone, to_json
 from nbagent.notebook.request import ExportRequest, export_session
+from nbagent.project import resolve_here
 from nbagent.protocols import Approval, ApprovalRequest, View
 from nbagent.session import Session
-from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
 from nbagent.undo import undone_in_words
 from nbagent.view.terminal import TerminalView
@@ -41,7 +41,7 @@ class JsonLines:
 
 def terminal_view(settings: Mapping[str, Any], main: MainThreadQueue) -> TerminalView:
     """Show a run on this process's terminal, and read answers on its waiting thread."""
-    quiet = resolve(settings, os.environ).settings.quiet
+    quiet = resolve_here(settings, os.environ).settings.quiet
     return TerminalView(interactive=sys.stdin.isatty(), quiet=quiet, input_on_main=main.input)
 
 
@@ -106,7 +106,9 @@ def undo_steps(session: str, count: int, *, files: bool) -> str:
     """
 
     async def undo() -> Undone:
-        resumed = Session(resolve({"session": session}, os.environ), store=FileStore(default_home(os.environ)))
+        resumed = Session(
+            resolve_here({"session": session}, os.environ), store=FileStore(default_home(os.environ))
+        )
         try:
             return await resumed.undo(JsonLines().ask, count, files=files)
         finally:

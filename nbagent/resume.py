@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nbagent.errors import KernelError, SettingsError, TransferError
@@ -80,7 +80,7 @@ def in_its_folder(resolved: Resolved, past: Past) -> Resolved:
     if not Path(past.folder).is_dir():
         raise SettingsError(f"the session's folder {past.folder} is gone: name another with --folder")
     settings = resolved.settings.model_copy(update={"folder": past.folder})
-    return Resolved(settings, {**resolved.origins, "folder": "the session"})
+    return replace(resolved, settings=settings, origins={**resolved.origins, "folder": "the session"})
 
 
 def endings_of(events: Sequence[Event]) -> list[Event]:

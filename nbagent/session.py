@@ -275,7 +275,7 @@ class Session:
                 model=choice.name,
                 host=choice.model.host,
                 label=choice.model.label,
-                notes=workplace.new_notes(settings, choice, self._said),
+                notes=workplace.new_notes(self.resolved, choice, self._said),
                 settings=settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True),
             )
         )

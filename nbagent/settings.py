@@ -1,6 +1,7 @@
 """Every choice and limit, one sentence each, and where each value came from.
 
-Precedence: option (magic line, command line, API) > `%config` > environment `NBAGENT_<NAME>` > default.
+Precedence: option (magic line, command line, API) > `%config` > environment `NBAGENT_<NAME>` > the project's
+file > default.
 A setting has the same name everywhere: `max_steps`, `--max-steps`, `NBAGENT_MAX_STEPS`.
 """
 
@@ -18,6 +19,7 @@ from nbagent.errors import SettingsError
 from nbagent.events import Risk
 
 ENVIRONMENT_PREFIX = "NBAGENT_"
+PROJECT = "project"  #: begins the origin of what a project's file sets
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -186,16 +188,24 @@ KERNEL_SETTINGS = ("kernel", "python", "folder", "confine", "allow_write", "star
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings with the origin of each value: `option`, `config`, `environment NAME` or `default`."""
+    """Settings with the origin of each value: `option`, `config`, `environment NAME`, `project PATH`, `default`.
+
+    `notes` are for the user: what was left out, and why.
+    """
 
     settings: Settings
     origins: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def resolve(
     options: Mapping[str, Any],
     environment: Mapping[str, str],
     config: Mapping[str, Any] | None = None,
+    *,
+    project: Mapping[str, Any] | None = None,
+    project_origin: str = PROJECT,
+    notes: tuple[str, ...] = (),
 ) -> Resolved:
     """Merge the sources by precedence. `None` and absent both mean "not given".
 
@@ -205,15 +215,20 @@ def resolve(
     * `NBAGENT_BASE_URL`: `NBAGENT_API_KEY` (or `key_env`);
     * otherwise `OPENAI_BASE_URL` (or OpenAI's own address): `OPENAI_API_KEY`.
 
+    What a project's file sets (`project`) counts least; its key goes to its own base URL alone.
+
     Raises:
         SettingsError: a setting does not exist, or a value does not fit; the message names it and its origin.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
     sources: list[tuple[str, Mapping[str, Any]]] = [("config", config or {}), ("option", options)]
-    for _, given in sources:
-        _refuse_unknown(given)
+    project = project or {}
+    for given, where in ((config or {}, ""), (options, ""), (project, f" ({project_origin})")):
+        _refuse_unknown(given, where)
     for name in Settings.model_fields:
+        if project.get(name) is not None:
+            values[name], origins[name] = project[name], project_origin
         variable = ENVIRONMENT_PREFIX + name.upper()
         if environment.get(variable, "").strip():
             values[name] = _from_text(name, environment[variable].strip())
@@ -222,9 +237,9 @@ def resolve(
             if given.get(name) is not None:
                 values[name] = given[name]
                 origins[name] = origin
-    _settle_key(values, origins, environment)
+    _settle_key(values, origins, environment, project)
     try:
-        return Resolved(Settings.model_validate(values), origins)
+        return Resolved(Settings.model_validate(values), origins, notes)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -234,12 +249,12 @@ def resolve(
         raise SettingsError(f"{name}={first['input']!r} ({given_by}) does not fit: {reason}") from None
 
 
-def _refuse_unknown(given: Mapping[str, Any]) -> None:
+def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
     for name in given:
         if name not in Settings.model_fields:
             nearest = get_close_matches(name, Settings.model_fields, n=1)
             hint = f": did you mean {nearest[0]}?" if nearest else "; see `%agent help`"
-            raise SettingsError(f"there is no setting {name!r}{hint}")
+            raise SettingsError(f"there is no setting {name!r}{where}{hint}")
 
 
 def _from_text(name: str, text: str) -> Any:
@@ -250,7 +265,9 @@ def _from_text(name: str, text: str) -> Any:
     return text
 
 
-def _settle_key(values: dict[str, Any], origins: dict[str, str], environment: Mapping[str, str]) -> None:
+def _settle_key(
+    values: dict[str, Any], origins: dict[str, str], environment: Mapping[str, str], project: Mapping[str, Any]
+) -> None:
     """Pair the key with the base URL of the same source; drop a key that belongs to another."""
     url_origin, key_origin = origins["base_url"], origins["api_key"]
     local = str(values.get("model", "")).startswith("local:")
@@ -259,13 +276,21 @@ def _settle_key(values: dict[str, Any], origins: dict[str, str], environment: Ma
             values.pop(name, None)
             origins[name] = "default"
         return
+    for name in ("api_key", "key_env"):
+        # A project's key is for its own server; to that go no keys but its own and those of this very line.
+        origin, to_project = origins[name], url_origin.startswith(PROJECT)
+        if origin != url_origin and (origin.startswith(PROJECT) or (to_project and origin != "option")):
+            values[name], origins[name] = (project.get(name), url_origin) if to_project else (None, "default")
+            if values[name] is None:
+                del values[name]
+    key_origin = origins["api_key"]
     if values.get("key_env"):
         variable = str(values["key_env"])
         key = environment.get(variable, "").strip()
         if not key:
             raise SettingsError(f"key_env names {variable}, which is not set in the environment")
         values["api_key"], origins["api_key"] = SecretStr(key), f"environment {variable}"
-    elif url_origin in ("option", "config"):
+    elif url_origin != "default" and not url_origin.startswith("environment"):
         if key_origin != url_origin:
             values.pop("api_key", None)
             origins["api_key"] = "default"

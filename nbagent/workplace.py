@@ -7,7 +7,7 @@ import secrets
 import string
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def taken_over(now: Resolved, given: Resolved | None) -> Resolved:
     for name, value in kept.items():
         if given.origins.get(name) == "option" and getattr(given.settings, name) != value:
             raise SettingsError(f"{name} shapes the kernel, which runs already: `%agent reset` first")
-    return Resolved(given.settings.model_copy(update=kept), given.origins)
+    return replace(given, settings=given.settings.model_copy(update=kept))
 
 
 def new_nonce() -> str:
@@ -125,9 +125,10 @@ def make_gateway(
     return Gateway(tools, rules=rules, closing=closing)
 
 
-def new_notes(settings: Settings, choice: Choice, said: set[str]) -> list[str]:
+def new_notes(resolved: Resolved, choice: Choice, said: set[str]) -> list[str]:
     """Give what the user should know before a run with these settings, but for what was `said` before."""
-    notes = [choice.note] if choice.note else []
+    settings = resolved.settings
+    notes = [*([choice.note] if choice.note else []), *resolved.notes]
     if settings.approve == "off":
         notes.append("Nothing asks for your yes (approve=off): code runs as the model writes it.")
     if settings.checkpoints == "on" and sys.platform != "linux":
