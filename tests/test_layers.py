@@ -22,7 +22,7 @@ LAYERS = {
         *("steps", "needed_cells", "workplace", "resume", "replay_run", "record", "same_outputs", "file_history"),
         *("listening", "negotiation", "meter", "summing_up", "live_text"),
         *("repetition", "remembered"),
-        "undo",
+        *("undo", "project"),
     ),
     3: (
         "view",
@@ -34,7 +34,7 @@ LAYERS = {
         "options",
         "listing",
         "cli",
-        "cli_run",
+        *("cli_run", "cli_trust"),
         "api",
         "demo",
         "lab",
