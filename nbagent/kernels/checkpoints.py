@@ -17,6 +17,9 @@ from nbagent.protocols import Executed, Variable, WentBack
 BUSY_TRIES = 4
 BUSY_PAUSE = 0.2  #: seconds until threads that only wait spin no more
 
+WEIGH_SECONDS = 5.0  #: at least, between two looks at the memory: each reads all of the page tables
+LEAST_OF_A_FORK = 2_000_000  #: bytes: page tables and what the kernel keeps of a process
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -35,6 +38,7 @@ class CheckpointKernel(ProcessKernel):
         self._mark = ""  # of the state as it is
         self._before = ""  # of the state before the code that runs, or ran last
         self._known_at: dict[str, dict[str, Variable]] = {}
+        self._weighed = 0.0  # when the memory of the checkpoints was looked at
 
     async def checkpoint(self) -> str:
         """Keep the state as it is (see `protocols.Checkpoints`)."""
@@ -87,20 +91,29 @@ class CheckpointKernel(ProcessKernel):
             return answer
         self._mark = mark
         self._known_at[mark] = dict(self._known)
-        await asyncio.to_thread(_first_to_go, answer["pid"], True)
-        await self._keep_few(child)
-        self._known_at = {mark: known for mark, known in self._known_at.items() if self.has(mark)}
+        _first_to_go(answer["pid"], True)
+        while len(child.sleepers) > self._kept:
+            self._drop_oldest(child)
+        if time.monotonic() - self._weighed > WEIGH_SECONDS:
+            self._weighed = time.monotonic()
+            self._spawn(self._weigh(child))
         return {}
 
-    async def _keep_few(self, child: ForkableChild) -> None:
-        """Drop the oldest checkpoints where they are too many, or take too much memory."""
-        while len(child.sleepers) > self._kept:
-            child.drop(next(iter(child.sleepers)))
+    def _drop_oldest(self, child: ForkableChild) -> None:
+        mark = next(iter(child.sleepers))
+        child.drop(mark)
+        del self._known_at[mark]
+
+    async def _weigh(self, child: ForkableChild) -> None:
+        """Drop the oldest checkpoints while all of them take too much memory; the last one stays."""
         while len(child.sleepers) > 1:
             pids = [sleeper.pid for sleeper in child.sleepers.values()]
-            if await asyncio.to_thread(_within, pids, self._memory_share):
+            if await asyncio.to_thread(_within, pids, child.worker, self._memory_share):
                 return
-            child.drop(next(iter(child.sleepers)))
+            async with self._turn:
+                if child is not self._child or len(child.sleepers) < 2:
+                    return
+                self._drop_oldest(child)
 
     async def _go_back(self, mark: str) -> WentBack:
         async with self._turn:
@@ -115,9 +128,10 @@ class CheckpointKernel(ProcessKernel):
 
     async def _wake(self, child: ForkableChild, mark: str) -> dict[str, Any]:
         woken = await child.wake(mark)
+        self._known_at = {kept: known for kept, known in self._known_at.items() if kept in child.sleepers}
         self._known = dict(self._known_at[mark])
         self._mark = mark
-        await asyncio.to_thread(_first_to_go, woken["pid"], False)
+        _first_to_go(woken["pid"], False)
         return woken
 
     def _state_changes(self) -> None:
@@ -125,6 +139,7 @@ class CheckpointKernel(ProcessKernel):
 
     async def _start_child(self, plan: Launch) -> Child:
         self._mark = self._before = ""
+        self._known_at.clear()
         try:
             child: Child = await ForkableChild.start(plan)
         except KernelNotStarted as error:
@@ -179,11 +194,18 @@ def _first_to_go(pid: int, first: bool) -> None:
         return
 
 
-def _within(pids: list[int], share: float) -> bool:
-    """Whether these processes' own memory is within a share of what is free."""
+def _within(sleepers: list[int], worker: int, share: float) -> bool:
+    """Whether what the sleepers take beyond the worker's own memory is within a share of what is free."""
     limit = share * _free_memory()
-    resident = [_resident(pid) for pid in pids]
-    return sum(resident) <= limit or sum(map(_proportional, pids)) <= limit
+    if sum(map(_resident, sleepers)) <= limit:
+        return True
+    return own_memory(sleepers, worker) <= limit
+
+
+def own_memory(sleepers: list[int], worker: int) -> int:
+    """Give what the sleepers take beyond the memory that they share with the worker, in bytes."""
+    family = sum(_anonymous(pid, "Pss_Anon") for pid in [*sleepers, worker])
+    return max(0, family - _anonymous(worker, "Anonymous")) + len(sleepers) * LEAST_OF_A_FORK
 
 
 def _resident(pid: int) -> int:
@@ -193,13 +215,13 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _proportional(pid: int) -> int:
-    """Give a process's part of the memory that it shares, in bytes."""
+def _anonymous(pid: int, field: str) -> int:
+    """Give a process's memory that is no file's, in bytes: all of it, or its part of what is shared."""
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), 0)
 
 
 def _free_memory() -> int:

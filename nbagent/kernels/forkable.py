@@ -228,7 +228,7 @@ class ForkableChild(Child):
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._told = b""
-        self._worker = 0
+        self.worker = 0  #: number of the process that is the kernel
         self._ends: dict[int, int] = {}  # process number -> exit code, negative for a signal
 
     def _arguments(self) -> list[str]:
@@ -280,7 +280,7 @@ class ForkableChild(Child):
         for line in lines:
             pid, code = json.loads(line)
             if code is None:
-                self._worker = pid
+                self.worker = pid
             else:
                 self._ends[pid] = code
 
@@ -295,7 +295,7 @@ class ForkableChild(Child):
         if end is not None:
             return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
         self._listen()
-        code = self._ends.get(self._worker)
+        code = self._ends.get(self.worker)
         return "" if code is None else how_it_ended(code)
 
     async def interrupt(self) -> None:
@@ -362,7 +362,7 @@ class ForkableChild(Child):
         except (TimeoutError, OSError) as error:
             self.drop(mark)
             raise KernelError("the checkpoint's process is gone") from error
-        self._worker = woken["pid"]
+        self.worker = woken["pid"]
         channels.replace(socket.socket(fileno=descriptor))
         return woken
 
@@ -375,7 +375,7 @@ class ForkableChild(Child):
         if self._control is None or await self.death():
             return
         with suppress(OSError):
-            self._control.send(b"%d\n" % self._worker)
+            self._control.send(b"%d\n" % self.worker)
         await self._ended_within(EXIT_GRACE)
 
 

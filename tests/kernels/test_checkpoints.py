@@ -64,6 +64,24 @@ async def test_only_so_many_are_kept_the_oldest_go_first(kernel: CheckpointKerne
     assert await value(kernel, "x") == "3"
 
 
+async def test_when_they_take_too_much_memory_the_oldest_go_first(tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path, CheckpointKernel, memory_share=1e-6)
+    assert isinstance(kernel, CheckpointKernel)
+    try:
+        marks = []
+        for number in range(2):
+            await run(kernel, f"x = {number}")
+            kernel._weighed = 0.0
+            marks.append(await kernel.checkpoint())
+        until = asyncio.get_running_loop().time() + 10
+        while kernel.has(marks[0]):
+            assert asyncio.get_running_loop().time() < until
+            await asyncio.sleep(0.02)
+        assert kernel.has(marks[1])
+    finally:
+        await kernel.close()
+
+
 async def test_an_open_file_is_at_its_old_place_and_a_server_still_listens(
     kernel: CheckpointKernel, tmp_path: Path
 ) -> None:
