@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel
 
 from nbagent.events import ActionStatus, DialectName, Event, Output, Risk
+from nbagent.programs import ProgramEnded
 from nbagent.redaction import Redactor
 from nbagent.reply import Action, ReplyPart
 from nbagent.tool_traits import ToolTraits
@@ -178,6 +179,13 @@ class Kernel(Protocol):
 
     def known_variables(self) -> Sequence[Variable]:
         """List the variables as of the last execution, without asking the kernel."""
+        ...
+
+    def run_program(self, words: Sequence[str], *, timeout: float) -> AsyncGenerator[Output | ProgramEnded, None]:
+        """Run a program, held like the kernel's code; yield what it prints and one `ProgramEnded` last.
+
+        Leaving it ends the program. Raises `KernelNotStarted` where the kernel's folder is gone.
+        """
         ...
 
     async def bring(self, name: str, file: Path) -> None:

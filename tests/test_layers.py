@@ -13,7 +13,7 @@ LAYERS = {
     0: (
         *("states", "event_provenance"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply", "tool_traits"),
-        *("secret_rules", "secret_shapes", "places"),
+        *("secret_rules", "secret_shapes", "places", "programs"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (

@@ -53,6 +53,20 @@ class Confinement:
         return ""
 
 
+def surroundings(
+    mode: Literal["workspace", "off"],
+    folder: Path,
+    scratch: Path,
+    allow_write: Sequence[Path],
+    hidden_environment: Sequence[str],
+) -> tuple[Confinement, dict[str, str]]:
+    """Give what holds code that is started now, and its environment. Raises `KernelNotStarted`."""
+    home = Path.home()
+    scratch.mkdir(parents=True, exist_ok=True)
+    held = confinement_for(mode, folder, scratch, allow_write, home)
+    return held, environment_for(held, os.environ, hidden_environment, scratch, home)
+
+
 def confinement_for(
     mode: Literal["workspace", "off"], folder: Path, scratch: Path, allow_write: Sequence[Path], home: Path
 ) -> Confinement:

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  #: the same numbers on every architecture
 _VERSION_FLAG = 1
@@ -112,18 +113,36 @@ def _checked(result: int) -> int:
     return int(result)
 
 
+def _has_ipykernel() -> bool:
+    return importlib.util.find_spec("ipykernel_launcher") is not None
+
+
+def _become(program: list[str], outcome: dict[str, Any], outcome_file: str) -> None:
+    """Become a program of the system; where it cannot be started, the outcome says why."""
+    Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
+    try:
+        os.execvp(program[0], program)  # noqa: S606
+    except OSError as error:
+        outcome["not_started"] = error.strerror or "it cannot be started"
+    Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
+    sys.exit(127)
+
+
 def main(plan_file: str, outcome_file: str) -> None:
-    """Carry out the plan and become the kernel."""
+    """Carry out the plan and become the kernel, or the program that the plan names."""
     plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
     _die_with(plan["host"])
     if os.getpgrp() != os.getpid():
         os.setsid()
-    outcome = {"ipykernel": importlib.util.find_spec("ipykernel_launcher") is not None, "refused": ""}
+    program = plan.get("program")
+    outcome = {"ipykernel": not program and _has_ipykernel(), "refused": "", "not_started": ""}
     if plan["confine"]:
         try:
             confine(plan["writable"], plan["hidden"], landlock_abi())
         except OSError as error:
             outcome["refused"] = error.strerror or "refused"
+    if program:
+        _become(program, outcome, outcome_file)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     if outcome["ipykernel"]:
         os.execv(sys.executable, [sys.executable, *plan["arguments"]])  # noqa: S606

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 import time
@@ -17,8 +16,10 @@ from nbagent.errors import KernelError, KernelLost, KernelNotStarted, TransferEr
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
 from nbagent.kernels.child import POLL, Child, Launch, SocketChild
-from nbagent.kernels.confinement import Confinement, confinement_for, environment_for
+from nbagent.kernels.confinement import Confinement, surroundings
 from nbagent.kernels.outputs import Outputs, valid_text
+from nbagent.kernels.programs import Place, run_program
+from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable
 
 INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next, stronger one
@@ -242,8 +243,7 @@ class ProcessKernel:
         self, child: Child, talk: Conversation, job: _Job, started: float, timed_out: bool
     ) -> Executed:
         """Say how an execution ended that the kernel survived."""
-        count = talk.reply.get("execution_count")
-        seconds = time.monotonic() - started
+        count, seconds = talk.reply.get("execution_count"), time.monotonic() - started
         status: Literal["ok", "error", "timeout", "interrupted"] = "ok"
         error, report = "", talk.expression("probe")
         # A repr that raises is an error message, but before ipykernel 7 its reply says "ok".
@@ -268,7 +268,7 @@ class ProcessKernel:
                 {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
             )
         changes, gone = self._learn(report)
-        table = valid_text(str(report.get("table", "")))
+        table = str(report.get("table", ""))
         imported = tuple((str(name), str(version)) for name, version in report.get("imported", ()))
         return Executed(status, seconds, count, error, changes=changes, gone=gone, table=table, imported=imported)
 
@@ -295,13 +295,21 @@ class ProcessKernel:
             self._child = await self._launch()
         return self._child
 
-    async def _launch(self) -> Child:
-        home = Path.home()
-        self._scratch.mkdir(parents=True, exist_ok=True)
+    def run_program(self, words: Sequence[str], *, timeout: float) -> AsyncGenerator[Output | ProgramEnded, None]:
+        """Run a program of the system in the kernel's place (see `protocols.Kernel`)."""
+        held, environment = self._surroundings()
+        place = Place(self.python, self._folder, self._scratch, environment, held, self._output_characters)
+        return run_program(words, place, timeout=timeout)
+
+    def _surroundings(self) -> tuple[Confinement, dict[str, str]]:
         if not self._folder.is_dir():
             raise KernelNotStarted(f"{self._folder} is not a folder that a kernel could work in")
-        held = confinement_for(self._confine, self._folder, self._scratch, self._allow_write, home)
-        environment = environment_for(held, os.environ, self._hidden_environment, self._scratch, home)
+        return surroundings(
+            self._confine, self._folder, self._scratch, self._allow_write, self._hidden_environment
+        )
+
+    async def _launch(self) -> Child:
+        held, environment = self._surroundings()
         plan = Launch(self.python, self._folder, self._scratch, environment, held, self._startup_timeout)
         child = await self._start_child(plan)
         if child.refused:

@@ -84,7 +84,8 @@ async def approve(call: Call, rest: Rest) -> ToolResult:
         return _refusal(approval)
     call.remember = approval.always
     if call.code and approval.code is not None and approval.code not in (call.code, code):
-        call.values, call.edited = {**call.values, "code": approval.code}, True
+        with_code = call.tool.traits.with_code or (lambda values, code: {**values, "code": code})
+        call.values, call.edited = with_code(call.values, approval.code), True
         call.context.emit(ActionEdited(arguments=json.dumps(call.values, ensure_ascii=False)))
         return await call.go(call.links[call.links.index(validate) :])
     grants.add(call)

@@ -10,6 +10,7 @@ from nbagent.tools.code import RunCode
 from nbagent.tools.edit_file import edit_file
 from nbagent.tools.read_file import read_file
 from nbagent.tools.read_output import read_output
+from nbagent.tools.run_shell import RunShell
 from nbagent.tools.search_files import search_files
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
@@ -35,6 +36,7 @@ def built_in(folder: Path, sharing: Sharing) -> list[Tool]:
         write_file,
         edit_file,
         search_files,
+        RunShell(),
         read_output,
         FinalAnswer(),
     ]

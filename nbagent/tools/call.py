@@ -119,7 +119,9 @@ class Call:
 
     @property
     def code(self) -> str:
-        """What a kernel would get."""
+        """What a kernel would get, also for a tool that does the same in another way."""
+        if self.found is not None and self.found.traits.code is not None:
+            return self.found.traits.code(self.values)
         code = self.values.get("code", "")
         return code if isinstance(code, str) else ""
 

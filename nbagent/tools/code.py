@@ -15,13 +15,11 @@ from nbagent.events import (
     FilesChanged,
     KernelDied,
     Output,
-    OutputAdded,
     PackagesImported,
     Risk,
     StateLost,
 )
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
-from nbagent.redaction import StreamRedactor
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.checkpoint import keep_state, keep_state_soon
 from nbagent.tools.definition import terse_schema
@@ -33,6 +31,7 @@ from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.source import syntax_error, without_fences
+from nbagent.tools.streaming import Streaming
 
 #: Checking the code takes time with its length, and no cell that a person would read comes near this.
 LONGEST_CODE = 200_000
@@ -160,28 +159,11 @@ def _tell_of_loss(executed: Executed, context: ToolContext) -> None:
 
 async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed]:
     """Run it; emit each output, masked, as it comes."""
-    outputs: list[Output] = []
-    streams: dict[str, StreamRedactor] = {}
-
-    def add(output: Output) -> None:
-        outputs.append(output)
-        context.emit(OutputAdded(output=output))
-
-    def flush() -> None:
-        for name, stream in streams.items():
-            if rest := stream.flush():
-                add({"output_type": "stream", "name": name, "text": rest})
-
+    streaming = Streaming(context)
     async with aclosing(context.kernel.execute(code, timeout=context.cell_timeout)) as results:
         async for item in results:
             if isinstance(item, Executed):
-                flush()
-                return outputs, item
-            if item.get("output_type") == "stream":
-                stream = streams.setdefault(item["name"], context.redactor.stream())
-                if text := stream.feed(item["text"]):
-                    add({**item, "text": text})
-            else:
-                flush()
-                add(context.redactor.value(item))
+                streaming.flush()
+                return streaming.outputs, item
+            streaming.add(item)
     raise AssertionError("a kernel ends each execution with Executed")
