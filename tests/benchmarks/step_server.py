@@ -15,6 +15,7 @@ from typing import Any
 
 CODE = "x = x + 1; print(x)"
 FIRST_CODE = "x = 1; print(x)"
+END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 def sse(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
@@ -44,8 +45,7 @@ def reply(step: int, steps: int, last: str) -> bytes:
         value = (re.findall(r"\d+", last) or ["none"])[-1]
         parts += [sse({"content": word}) for word in re.findall(r" ?\S+", f"The final value is {value} .")]
         parts.append(sse({}, "stop"))
-    parts.append(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
-    return b"".join(parts)
+    return b"".join([*parts, END])
 
 
 def shared_prefix(one: str, other: str) -> int:
@@ -63,6 +63,7 @@ class Server:
         self.log = log
         self.first_token = first_token_ms / 1000
         self.rows: list[tuple[float, bytes]] = []
+        self.step = 0  #: counted here: a compacted history no longer tells it
 
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -75,15 +76,20 @@ class Server:
             writer.close()
 
     async def answer(self, body: bytes, writer: asyncio.StreamWriter) -> None:
-        self.rows.append((time.time(), body))
+        arrived = time.time()
         if not body:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n" + b'{"data":[]}')
             return
-        messages = json.loads(body)["messages"]
-        step = sum(message["role"] == "assistant" for message in messages)
+        request = json.loads(body)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        if request.get("tool_choice") == "none":  # a question aside: sum up what is to be forgotten
+            writer.write(head + sse({"content": "x is counted up, one a step."}) + sse({}, "stop") + END)
+            return
+        self.rows.append((arrived, body))
+        messages, step = request["messages"], self.step
+        self.step += 1
         if self.first_token:
             await asyncio.sleep(self.first_token)
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         # The variables line that nbagent adds is not the value: the first line of the output is.
         content = str(messages[-1].get("content") or "")
         output = re.search(r"^\s*(\d+)\s*$", content, re.MULTILINE)
