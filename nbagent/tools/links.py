@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -46,9 +47,33 @@ def find(call: Call) -> ToolResult | None:
     if why := call.rules.withheld.get(name):
         return denied(f"The tool {name} is not to be used: {why}. Go on without it.")
     names = list(call.tools)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    nearest = _nearest(name, names)
+    hint = f" Did you mean {nearest}?" if nearest else ""
     return invalid(f"There is no tool {name[:80]!r}.{hint} The tools are: {', '.join(names)}.")
+
+
+#: Words in the names that models invent, and the tool that is meant.
+_MEANT = {
+    "run_code": "python ipython code exec execute eval interpreter jupyter notebook cell repl",
+    "run_shell": "shell bash sh terminal command cmd",
+    "read_file": "cat open view load file",
+    "search_files": "grep rg find glob search ls list",
+    "edit_file": "replace patch sed str_replace modify",
+    "write_file": "create save write",
+    "ask_user": "ask question clarify human",
+    "final_answer": "finish done submit answer final",
+}
+_TOOL_OF = {word: tool for tool, words in _MEANT.items() for word in words.split()}
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """Give the tool that is spelled like this, else the one that its words mean."""
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.75)
+    meant = [_TOOL_OF[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _TOOL_OF]
+    alike = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.4)
+    if "run_shell" in meant:
+        meant.append("run_code")  # its magics run commands, too
+    return next((tool for tool in (*close, *meant, *alike) if tool in names), "")
 
 
 @gate

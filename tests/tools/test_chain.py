@@ -85,6 +85,32 @@ async def test_an_unknown_tool_is_answered_with_the_nearest(desk: Desk) -> None:
     assert desk.last.answered_by == "find"
 
 
+@pytest.mark.parametrize(
+    ("invented", "meant"),
+    [
+        ("python_exec", "run_code"),
+        ("execute_code", "run_code"),
+        ("runcode", "run_code"),
+        ("RUN_CODE", "run_code"),
+        ("bash", "run_code"),
+        ("cat_file", "read_file"),
+        ("read-file", "read_file"),
+        ("grep", "search_files"),
+        ("zzz", ""),
+    ],
+)
+async def test_a_name_that_models_invent_is_answered_with_the_tool_that_is_meant(
+    desk: Desk, invented: str, meant: str
+) -> None:
+    def named(name: str) -> FunctionTool:
+        return tool(name=name, description="It.")(lambda: "")
+
+    gateway = desk.gateway(*map(named, ("run_code", "read_file", "search_files")))
+    _, text = await desk.call(gateway, invented)
+    assert (f"Did you mean {meant}?" in text) is bool(meant)
+    assert text.endswith("The tools are: run_code, read_file, search_files.")
+
+
 async def test_a_tool_that_the_settings_deny_is_said_to_be_denied(desk: Desk) -> None:
     gateway = desk.gateway(withheld={"fetch": "denied by setting (deny_tools=fetch)"})
     status, text = await desk.call(gateway, "fetch", url="x")
