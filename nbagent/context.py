@@ -21,6 +21,7 @@ from nbagent.events import (
     Nudged,
     Observed,
     PlanMade,
+    PlanUpdated,
     RunFinished,
     RunStarted,
     SessionResumed,
@@ -116,8 +117,8 @@ class Conversation:
                 self._pending.observed[event.call_id] = event.text
             case Nudged():
                 self._pending.notes.append(event.text)
-            case PlanMade():
-                self._pending.notes.append(event.message)
+            case PlanMade() | PlanUpdated():
+                self._pending.notes += filter(None, [event.message])
             case StepFinished() | RunFinished():
                 self._close_step()
                 if isinstance(event, RunFinished) and event.summary and self._dialect is not None:

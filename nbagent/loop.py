@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from nbagent.aside import Aside
-from nbagent.compaction import Compactor
+from nbagent.beside import Beside
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
 from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
@@ -23,7 +22,6 @@ from nbagent.meter import Meter
 from nbagent.models.assembler import CUT
 from nbagent.negotiation import Negotiation
 from nbagent.protocols import Approval, ApprovalRequest, Model, ToolContext, ToolResult
-from nbagent.reflection import Reflection
 from nbagent.reply import Action
 from nbagent.summing_up import sum_up
 
@@ -41,9 +39,7 @@ class Loop:
     ask: Callable[[ApprovalRequest], Awaitable[Approval]]
     tool_context: ToolContext
     kernel_ready: asyncio.Future[None]
-    compactor: Compactor
-    aside: Aside
-    reflection: Reflection
+    beside: Beside
 
     step: int = 0
     _answer: str = ""
@@ -65,7 +61,7 @@ class Loop:
         try:
             end = await self._steps()
             if self.step:
-                self._summary = await sum_up(end, self.aside)
+                self._summary = await sum_up(end, self.beside.aside)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
@@ -82,12 +78,13 @@ class Loop:
         self._finish(end.reason, end.message)
 
     async def _steps(self) -> End:
+        await self.beside.planner.make()
         while (limit := await self._limit()) is None:
             self.step += 1
             began = time.monotonic()
             self.emit(StepStarted())
             reply = await self._think()
-            self.compactor.counted(reply.usage)
+            self.beside.compactor.counted(reply.usage)
             end = await self._act(reply)
             self.emit(
                 StepFinished(
@@ -96,25 +93,16 @@ class Loop:
                     first_token_seconds=None if reply.first_token is None else reply.first_token - began,
                 )
             )
-            if (end := await self._reflected(end)) is not None:
+            last = self.step >= self.guards.max_steps
+            if (end := self._heed(await self.beside.after_step(end, self._answer, last=last))) is not None:
                 return end
         return limit
-
-    async def _reflected(self, end: End | None) -> End | None:
-        """Let the model judge what it knows after failures or before it answers: an answer may be held back."""
-        if end is None:
-            doubt = await self.reflection.after_step()
-        elif end.reason == "answered" and self.step < self.guards.max_steps:
-            doubt = await self.reflection.before_answer(self._answer)
-        else:
-            return end
-        return end if doubt is None else self._heed(doubt)
 
     async def _limit(self) -> End | None:
         """Say why another step may not be taken."""
         if (end := self.guards.before_step(self.step + 1, self._seconds())) is not None:
             return end
-        if (end := await self.compactor.make_room()) is not None:
+        if (end := await self.beside.compactor.make_room()) is not None:
             return end
         return await self.meter.before_request(self.conversation.estimated_tokens)
 
@@ -125,7 +113,7 @@ class Loop:
                 parts = self.model.stream(self.conversation.request())
                 return await self._listener.hear(self.terms.dialect.read(parts))
             except ContextOverflow as overflow:
-                if not await self.compactor.after_overflow(overflow):
+                if not await self.beside.compactor.after_overflow(overflow):
                     raise
             except ModelRefused as refused:
                 if not self.terms.gives_way(refused):
@@ -175,7 +163,7 @@ class Loop:
     def _heed(self, word: Nudge | End | None) -> End | None:
         """Pass a guard's nudge on to the model, or its end to the loop."""
         if isinstance(word, Nudge):
-            self.reflection.noticed(word)
+            self.beside.reflection.noticed(word)
             self.emit(Nudged(guard=word.guard, text=word.text))
             return None
         return word

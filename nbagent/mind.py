@@ -91,8 +91,12 @@ class PlanMade(Event):
 
 
 class PlanUpdated(Event):
-    """The checklist as it stands now: ticked, or changed because of what was observed (`why`)."""
+    """The checklist as it stands now: ticked, or changed because of what was observed (`why`).
+
+    `message` is the exact text that the model is sent of a change.
+    """
 
     type: Literal["PlanUpdated"] = "PlanUpdated"
     items: list[PlanItem]
     why: str = ""
+    message: str = ""

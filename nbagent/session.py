@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nbagent import workplace
-from nbagent.aside import Aside
-from nbagent.compaction import Compactor
+from nbagent.beside import Beside
 from nbagent.context import Conversation
 from nbagent.errors import NbAgentError, TransferError, UsageError
 from nbagent.events import (
@@ -44,7 +43,6 @@ from nbagent.prompt import closing_line, run_message
 from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, View
 from nbagent.provenance import versions
 from nbagent.record import Record
-from nbagent.reflection import Reflection
 from nbagent.remembered import FILE, Remembered
 from nbagent.replay_run import Replay, recorded_choice
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
@@ -304,8 +302,8 @@ class Session:
 
     def _loop(self, settings: Settings, terms: Negotiation) -> Loop:
         choice = terms.choice
-        meter = Meter(self._emit, self._views[-1].ask, choice.price, settings.max_tokens, settings.max_cost)
-        aside = Aside(choice.model, self._conversation, meter, self._emit)
+        ask = self._views[-1].ask
+        meter = Meter(self._emit, ask, choice.price, settings.max_tokens, settings.max_cost)
         return Loop(
             model=choice.model,
             terms=terms,
@@ -313,12 +311,18 @@ class Session:
             guards=Guards(settings.max_steps, settings.max_seconds),
             meter=meter,
             emit=self._emit,
-            ask=self._views[-1].ask,
+            ask=ask,
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
-            compactor=Compactor(self._conversation, choice.window, aside, self._emit, self.kernel.known_variables),
-            aside=aside,
-            reflection=Reflection(settings.reflect, aside, self._conversation, self._emit),
+            beside=Beside.of(
+                settings,
+                choice,
+                self._conversation,
+                meter=meter,
+                emit=self._emit,
+                ask=ask,
+                variables=self.kernel.known_variables,
+            ),
         )
 
     def _cancel(self, running: asyncio.Task[Any]) -> None:

@@ -168,6 +168,7 @@ class Settings(BaseModel):
         200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
     )
 
+    plan: bool = Field(False, description="Make a checklist before the work, which you may change; it is ticked.")
     reflect: Literal["auto", "on", "off"] = Field(
         "auto",
         description="When the model is asked whether it knows enough: auto (after failures, before an answer with "

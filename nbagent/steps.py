@@ -17,6 +17,8 @@ from nbagent.events import (
     KernelStarted,
     Output,
     OutputAdded,
+    PlanMade,
+    PlanUpdated,
     Reasoning,
     RunFinished,
     RunStarted,
@@ -81,7 +83,7 @@ class Lost:
     names: list[str] = field(default_factory=list)
 
 
-Item = Step | Lost | RunStarted | RunFinished | Thought | Reasoning | Shared
+Item = Step | Lost | RunStarted | RunFinished | Thought | Reasoning | Shared | PlanMade
 
 
 class _Reader:
@@ -98,8 +100,10 @@ class _Reader:
             case RunStarted() | RunFinished():
                 self.end()
                 self.items.append(event)
-            case Thought() | Reasoning():
+            case Thought() | Reasoning() | PlanMade():
                 self.items.append(event)
+            case PlanUpdated():
+                self._plan_stands(event)
             case Shared():
                 self._share(event)
             case ActionProposed():
@@ -134,6 +138,13 @@ class _Reader:
         if not step.placed:
             step.placed = True
             self.items.append(step)
+
+    def _plan_stands(self, event: PlanUpdated) -> None:
+        """Let the run's plan be shown as it came to stand."""
+        for at in range(len(self.items) - 1, -1, -1):
+            if isinstance(made := self.items[at], PlanMade):
+                self.items[at] = made.model_copy(update={"items": event.items})
+                return
 
     def _share(self, event: Shared) -> None:
         """Put a variable before the action that it was brought for."""

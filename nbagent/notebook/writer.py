@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from nbagent.events import Output, Reasoning, RunFinished, RunStarted, Shared, Thought
+from nbagent.events import Output, PlanMade, Reasoning, RunFinished, RunStarted, Shared, Thought
 from nbagent.notebook.carried import carry
 from nbagent.notebook.distill import Distilled
 from nbagent.notebook.outputs import OutputCleaner
@@ -67,6 +67,9 @@ class Writer:
                 case RunStarted():
                     label = item.label
                     self._text(f"## Task\n\n{self._inert(item.task)}", "task", item)
+                case PlanMade():
+                    lines = [f"- [{'x' if one.done else ' '}] {self._inert(one.text)}" for one in item.items]
+                    self._text("\n".join(["**Plan**", "", *lines]), "plan", item)
                 case Thought() if not self._thinks_of_nothing(item):
                     self._text(self._inert(item.text), "thought", item)
                 case Reasoning() if self.reasoning:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from nbagent.checklist import shown
 from nbagent.events import Output
 from nbagent.view import markdown
 from nbagent.view.highlight import spans
@@ -59,6 +60,8 @@ def html(trace: Trace) -> str:
         parts.append(f'<div style="{_QUIET}">{_text(trace.label)}</div>')
     if trace.advice:
         parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(trace.advice)}</div>')
+    if trace.plan:
+        parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(shown(trace.plan))}</div>')
     parts += [_note(note) for note in trace.notes]
     opened = _opened(trace)
     parts += [_step(step, opened=step is opened, answer=trace.answer) for step in trace.steps]
@@ -70,6 +73,7 @@ def html(trace: Trace) -> str:
 def text(trace: Trace) -> str:
     """Give the trace as plain text that needs nothing else to be understood."""
     parts = [f"Task: {trace.task}" if trace.task else "", _facts(trace)]
+    parts.append(shown(trace.plan))
     parts += [f"· {note}" for note in trace.notes]
     for step in trace.steps:
         parts.append(f"── Step {step.number} " + "─" * 40)
@@ -245,4 +249,4 @@ def _prose(text: str) -> str:
 
 
 def _note(note: str) -> str:
-    return f'<div style="{_QUIET} margin: 4px 0;">{_text(note)}</div>'
+    return f'<div style="{_QUIET} margin: 4px 0; white-space: pre-wrap;">{_text(note)}</div>'

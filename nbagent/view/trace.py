@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbagent.checklist import shown
 from nbagent.events import (
     ActionDelta,
     ActionEdited,
@@ -20,6 +21,7 @@ from nbagent.events import (
     Adopted,
     ApprovalAsked,
     ApprovalGiven,
+    AsideAnswered,
     CheckpointDeclined,
     Compacted,
     Event,
@@ -29,6 +31,9 @@ from nbagent.events import (
     Nudged,
     Output,
     OutputAdded,
+    PlanItem,
+    PlanMade,
+    PlanUpdated,
     Reason,
     Reasoning,
     ReasoningDelta,
@@ -152,6 +157,7 @@ class Trace:
         self.mark = ""  #: tells the run from all others, in letters that a class name may have
         self.steps: list[TraceStep] = []
         self.notes: list[str] = []  #: what happened before the first step
+        self.plan: list[PlanItem] = []  #: the checklist as it stands
         self.answer = self.message = self.summary = ""
         self.reason: Reason | None = None  #: None while it runs, or where it was killed
         self.usage = Usage()
@@ -186,6 +192,8 @@ class Trace:
         elif isinstance(event, Undone):
             self._undo(event)
         elif note := note_of(event):
+            if isinstance(event, PlanMade | PlanUpdated):
+                self.plan = event.items
             (self.step(event).notes if event.step or self.steps else self.notes).append(note)
             if isinstance(event, Retrying) and not event.aside:
                 self._void(self.step(event))
@@ -290,6 +298,10 @@ def note_of(event: Event) -> str:
         return f"The conversation's older steps were summed up: {event.why} ({counts})."
     if isinstance(event, WindowLearned):
         return event.why
+    if isinstance(event, PlanMade | PlanUpdated):
+        return _plan_note(event)
+    if isinstance(event, AsideAnswered):
+        return f"No plan could be made: {event.failed}" if event.purpose == "plan" and event.failed else ""
     if isinstance(event, Reflected):
         return f"Reflection: {'enough' if event.enough else 'not enough'}. {event.reason}".rstrip()
     if isinstance(event, KernelDied):
@@ -325,6 +337,17 @@ def spent(usage: Usage) -> list[str]:
 def cost_of(usage: Usage) -> str:
     """Give the money, e.g. `$0.012`; empty where it is not known, and for what is free."""
     return dollars(usage.cost) if usage.cost else ""
+
+
+def _plan_note(event: PlanMade | PlanUpdated) -> str:
+    """Say a whole plan where it is new, else how far it has come."""
+    if isinstance(event, PlanMade):
+        return f"Plan{' (changed by you)' if event.edited else ''}:\n{shown(event.items)}"
+    if event.why:
+        return f"The plan was changed: {event.why}\n{shown(event.items)}"
+    done = sum(item.done for item in event.items)
+    following = next((item.text for item in event.items if not item.done), "")
+    return f"Plan: {done} of {len(event.items)} done." + (f" Next: {following}" if following else "")
 
 
 def code_of(tool: str, arguments: str) -> str:
