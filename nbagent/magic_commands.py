@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from nbagent.agent_thread import MainThreadQueue
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
-from nbagent.events import RunFinished, RunStarted, Usage
+from nbagent.events import RunFinished, RunStarted
 from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
-from nbagent.models.pricing import checked, dollars
 from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.options import options
 from nbagent.session import Session
 from nbagent.settings import Resolved
+from nbagent.spending import in_words, spending, total
 from nbagent.stores.files import FileStore, default_home
 from nbagent.tools.built_in import built_in
 from nbagent.tools.registry import Registry
@@ -67,22 +67,20 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
         _say("No session yet: run a %%agent cell.")
         return
     runs = [event for event in session.events if isinstance(event, RunFinished)]
-    usage = sum((run.usage for run in runs), Usage())
     started = [event for event in session.events if isinstance(event, RunStarted)]
     model = f"{started[-1].model} at {started[-1].host}" if started else "not chosen yet"
     _say(f"session {session.id}: {len(runs)} runs, {sum(run.steps for run in runs)} steps")
     _say(f"model   {model}")
-    about = "about " if usage.estimated else ""
-    _say(
-        f"tokens  {about}{usage.prompt_tokens:,} in ({usage.cached_tokens:,} cached), "
-        f"{usage.completion_tokens:,} out ({usage.reasoning_tokens:,} reasoning)"
-    )
-    if usage.cost is not None:
-        _say(f"cost    {about}{dollars(usage.cost)} (prices of {checked()})")
+    _say(f"tokens  {in_words(total(session.events))}")
     _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
     _say(f"folder  {session.folder}")
     if runs:
         _say(f"last    {runs[-1].reason} {runs[-1].message}".rstrip())
+
+
+def _usage(magics: NotebookAgent, words: list[str]) -> None:
+    _no_more(words)
+    _say(spending(_session(magics).events))
 
 
 def _export(magics: NotebookAgent, words: list[str]) -> None:
@@ -202,6 +200,7 @@ def _say(line: str) -> None:
 
 COMMANDS: dict[str, Command] = {
     "status": Command("status", "session, model, tokens, kernel", _status),
+    "usage": Command("usage", "tokens and money by step, by run and in all", _usage),
     "export": Command(
         "export PATH", "write a notebook that runs [--clean|--distill] [--verify] [--force]", _export
     ),

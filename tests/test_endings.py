@@ -21,6 +21,7 @@ from nbagent.events import (
     StepFinished,
 )
 from nbagent.models.dialects import dialect_named
+from nbagent.spending import spending
 from nbagent.view import static
 from nbagent.view.trace import Trace
 from tests.one_session import Notebook, open_notebook, used
@@ -116,6 +117,11 @@ async def test_money_is_metered_a_step_a_run_and_asked_for_at_the_limit(notebook
     assert "$0.012 more" in view.asked[0].code
     assert "$0.0066" in static.text(Trace(view.shown))
 
+    assert notebook.session is not None
+    told = spending(notebook.session.events)
+    assert "2,000 in (1,500 cached), 100 out (60 reasoning), $0.0016" in told
+    assert "  stub, answered: 8,000 in (6,000 cached), 400 out (240 reasoning), $0.0066" in told
+
     finished = await notebook.cell(*steps, used(final("Three."), 2000, 20), max_cost=0.012, price="1,0.1,10")
     assert (finished.reason, finished.summary) == ("max_cost", "Three.")
     assert finished.usage.cost is not None
@@ -149,7 +155,8 @@ async def test_nothing_new_ends_as_no_progress(notebook: Notebook) -> None:
 
 
 async def test_a_streak_of_failures_ends_as_no_progress(notebook: Notebook) -> None:
-    finished = await notebook.cell(*[run_code(f"int('y{n}')", str(n)) for n in range(12)], max_steps=30)
+    failing = [run_code(f"int('y{n}')", str(n)) for n in range(12)]
+    finished = await notebook.cell(*failing, max_steps=30, reflect="off")
     assert (finished.reason, finished.message) == ("no_progress", "Stopped: 12 failures in a row.")
 
 

@@ -39,6 +39,7 @@ LAYERS = {
         "view",
         "notebook",
         "magic",
+        "spending",
         "cell",
         "cell_sessions",
         "magic_commands",
