@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
@@ -29,6 +30,8 @@ class MainThreadQueue:
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._reader: int | None = None  # the thread that waits for a line
+        self._withdrawn = False  # an interrupt is on its way that is ours: nobody waits for the line any more
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Queue `function`; its result or exception comes through the future."""
@@ -42,7 +45,36 @@ class MainThreadQueue:
         Raises:
             EOFError: nobody is there.
         """
-        return await asyncio.wrap_future(self.submit(lambda: input(prompt)))
+        line = self.submit(lambda: self._read(prompt))
+        try:
+            return await asyncio.wrap_future(line)
+        except asyncio.CancelledError:
+            if not line.cancelled() and not line.done():
+                self._withdraw()
+            raise
+
+    def _read(self, prompt: str) -> str:
+        self._reader = threading.get_ident()
+        try:
+            return input(prompt)
+        except KeyboardInterrupt:
+            if self.take_withdrawal():
+                raise EOFError("the question was withdrawn") from None
+            raise
+        finally:
+            self._reader = None
+
+    def _withdraw(self) -> None:
+        """Free the waiting thread from an `input()` that nobody waits for: an answer was too late."""
+        main = threading.main_thread().ident  # the only one that an interrupt reaches
+        if main is not None and self._reader == main and hasattr(signal, "pthread_kill"):
+            self._withdrawn = True
+            signal.pthread_kill(main, signal.SIGINT)
+
+    def take_withdrawal(self) -> bool:
+        """Say whether a `KeyboardInterrupt` was ours and not the user's; once."""
+        withdrawn, self._withdrawn = self._withdrawn, False
+        return withdrawn
 
     def wake(self) -> None:
         """Make the waiting thread look up."""
@@ -113,6 +145,8 @@ class AgentThread:
             try:
                 main.run_one()
             except KeyboardInterrupt:
+                if main.take_withdrawal():
+                    continue
                 interrupted = True
                 if on_interrupt is None:
                     future.cancel()

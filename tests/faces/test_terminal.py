@@ -268,3 +268,32 @@ def test_ipython_asks_in_the_cell(server: ScriptedServer, tmp_path: Path) -> Non
             assert (tmp_path / "old.txt").exists() is there
         child.sendline("exit")
         rest_of(child)
+
+
+def test_a_question_that_nobody_answers_is_a_no_and_the_command_ends(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    server.responses = [DELETE, final("It is kept.")]
+    with run(server, tmp_path, "--approval-timeout", "1.5") as child:
+        child.expect(r"Approve\?")
+        shown = rest_of(child)
+    assert child.exitstatus == 0
+    assert "It is kept." in shown
+    assert "Traceback" not in shown
+    assert (tmp_path / "old.txt").exists()
+    assert "no answer within 1.5 s" in server.bodies[1]["messages"][-1]["content"]
+
+
+def test_a_is_a_yes_for_always(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("x")
+    write = run_code("open('old.txt', 'w').write('y'); None")
+    again = run_code("print(open('old.txt', 'w').write('zz'))", "b")
+    server.responses = [write, again, final("Written.")]
+    with run(server, tmp_path) as child:
+        child.expect(r"\[a\]lways overwrites old\.txt / \[s\]ession: every run_code graded overwrite or milder")
+        child.sendline("a")
+        shown = rest_of(child)
+    assert child.exitstatus == 0
+    assert "Approve?" not in shown
+    assert (tmp_path / "old.txt").read_text() == "zz"
