@@ -80,7 +80,7 @@ StrPath = str | os.PathLike[str]
 class EventQueue:
     """A view for programs: hands each event on, asks `approve` where an action needs a yes."""
 
-    def __init__(self, approve: Callable[[ApprovalRequest], bool | Approval] | None = None) -> None:
+    def __init__(self, approve: Callable[[ApprovalRequest], bool | str | Approval] | None = None) -> None:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._approve = approve
 
@@ -93,7 +93,9 @@ class EventQueue:
         if self._approve is None:
             return Approval(approved=False, by="nobody", note="the program gave no approve function")
         answer = await asyncio.to_thread(self._approve, request)
-        return answer if isinstance(answer, Approval) else Approval(approved=bool(answer), by="user")
+        if isinstance(answer, Approval):
+            return answer
+        return Approval(approved=bool(answer), by="user", note=answer if isinstance(answer, str) else "")
 
     def close(self) -> None:
         """Say that no more events come."""
@@ -115,7 +117,7 @@ class Agent:
     def __init__(
         self,
         *,
-        approve_action: Callable[[ApprovalRequest], bool | Approval] | None = None,
+        approve_action: Callable[[ApprovalRequest], bool | str | Approval] | None = None,
         host: Host | None = None,
         **settings: Any,
     ) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from nbagent.events import Risk
 
+#: The tool whose approval is a question: what the user writes beside their yes is the answer.
+ASK_USER = "ask_user"
+
 
 @dataclass(frozen=True, slots=True)
 class ToolTraits:

@@ -92,9 +92,19 @@ async def approve(call: Call, rest: Rest) -> ToolResult:
     return await rest()
 
 
+async def put_question(call: Call, question: str) -> Approval:
+    """Ask the user something in words, one question at a time; what they write is the answer's `note`."""
+    async with call.context.kept(Grants).asking:
+        shown = call.context.redactor.text(question)
+        request = ApprovalRequest(
+            secrets.token_hex(4), call.action.call_id, call.tool.name, shown, "read", call.why
+        )
+        return await _put(call, request)
+
+
 async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
-    """Put the question and record it with its answer; give the code as it was shown, too."""
-    context, tool, limit = call.context, call.tool, call.rules.approval_timeout
+    """Ask whether the call may run; give the code as it was shown, too."""
+    context, tool = call.context, call.tool
     code = context.redactor.text(written(call))
     request = ApprovalRequest(
         request=secrets.token_hex(4),
@@ -106,13 +116,19 @@ async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
         always="this very action" if risk in ONLY_ITSELF else context.redactor.text("; ".join(patterns(call))),
         session="" if risk in ONLY_ITSELF else f"every {tool.name} graded {risk} or milder",
     )
+    return code, await _put(call, request)
+
+
+async def _put(call: Call, request: ApprovalRequest) -> Approval:
+    """Put a question and record it with its answer."""
+    context, limit = call.context, call.rules.approval_timeout
     context.emit(
         ApprovalAsked(
             request=request.request,
-            tool=tool.name,
-            code=code,
-            risk=risk,
-            why=call.why,
+            tool=request.tool,
+            code=request.code,
+            risk=request.risk,
+            why=request.why,
             always=request.always,
             session_wide=request.session,
         )
@@ -133,7 +149,7 @@ async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
             always=approval.always if approval.approved else "",
         )
     )
-    return code, approval
+    return approval
 
 
 def _refusal(approval: Approval) -> ToolResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nbagent.protocols import Tool
 from nbagent.tools.answer import FinalAnswer
+from nbagent.tools.ask_user import AskUser
 from nbagent.tools.code import RunCode
 from nbagent.tools.edit_file import edit_file
 from nbagent.tools.read_file import read_file
@@ -38,5 +39,6 @@ def built_in(folder: Path, sharing: Sharing) -> list[Tool]:
         search_files,
         RunShell(),
         read_output,
+        AskUser(),
         FinalAnswer(),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbagent.tools.approval import approve
+from nbagent.tools.ask_user import ask_the_user
 from nbagent.tools.call import Link
 from nbagent.tools.links import available, find, grade, parse, permit, refuse, validate
 from nbagent.tools.running import breaker, cache, concurrency, contain, quota, retry, run, time_limit
@@ -15,6 +16,7 @@ CHAIN: tuple[Link, ...] = (
     grade,
     permit,
     available,  # nobody is asked about what could not run anyway
+    ask_the_user,
     approve,
     cache,  # before the breaker: what is known needs no tool, and must not use up its probe
     breaker,

@@ -48,7 +48,35 @@ class Editor {
   }
 }
 
+// A question in words: what is written is the answer, and nothing is run by it.
+function questionCard(action, op) {
+  const answer = el("input", "nba-reply nba-words");
+  answer.placeholder = "Your answer";
+  answer.setAttribute("aria-label", "Your answer");
+  const send = (kind) => {
+    const words = kind === "approve" ? answer.value.trim() : "";
+    if (kind === "approve" && !words) return answer.focus();
+    [reply, skip].forEach((one) => (one.disabled = true));
+    action.run.send({ op: kind, request: op.request, note: words });
+    setTimeout(() => [reply, skip].forEach((one) => (one.disabled = false)), 3000);
+  };
+  answer.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    send("approve");
+  });
+  const reply = button("nba-approve nba-primary", "Answer", () => send("approve"));
+  const skip = button("nba-deny", "You decide", () => send("deny"));
+  const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type your answer in the box below the cell.");
+  const title = el("div", "nba-question", el("strong", "", "The agent asks"), el("span", "", op.code));
+  const card = el("div", "nba-card", title, el("div", "nba-row", answer, reply, skip), hint);
+  card.setAttribute("role", "group");
+  card.setAttribute("aria-label", `The agent asks: ${op.code}`);
+  return card;
+}
+
 function approvalCard(action, op) {
+  if (op.tool === "ask_user") return questionCard(action, op);
   const run = action.run;
   const edit = new Editor(op.code, "The code to run");
   const note = el("input", "nba-reply");

@@ -11,6 +11,7 @@ from typing import Literal
 import click
 
 from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.tool_traits import ASK_USER
 from nbagent.view.outputs import visible
 
 _EDITORS = ("sensible-editor", "vim", "nano", "vi", "notepad")
@@ -34,6 +35,8 @@ async def ask_by_line(
     Raises:
         asyncio.CancelledError: the user pressed Ctrl-C.
     """
+    if request.tool == ASK_USER:
+        return await _answer_by_line(read, asked)
     code, can_edit = request.code, show is not None and _has_editor()
     while True:
         try:
@@ -55,6 +58,18 @@ async def ask_by_line(
         if word in ("e", "edit") and can_edit and show is not None:
             code = await _edited(code)
             show(code)
+
+
+async def _answer_by_line(read: Callable[[str], Awaitable[str]], asked: str) -> Approval:
+    """Take a line as the answer to a question in words; an empty one leaves it to the agent."""
+    asked = "Your answer" if asked == "Approve?" else asked
+    try:
+        answer = (await read(f"{asked} (empty: the agent decides): ")).strip()
+    except (EOFError, NotImplementedError, OSError):
+        return Approval(approved=False, by="nobody", note="nobody is there to answer")
+    except KeyboardInterrupt:
+        raise asyncio.CancelledError from None
+    return Approval(approved=bool(answer), by="user", note=answer)
 
 
 def _choices(request: ApprovalRequest, can_edit: bool) -> str:

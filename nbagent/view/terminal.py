@@ -29,6 +29,7 @@ from nbagent.events import (
     RunStarted,
 )
 from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.tool_traits import ASK_USER
 from nbagent.tools.answer import FinalAnswer
 from nbagent.view.highlight import Kind, spans
 from nbagent.view.outputs import block, plain, visible
@@ -197,6 +198,9 @@ class TerminalView:
             self._speak()
             self._head()
             self._coded.add((self._trace.steps[-1].number, asked.call_id))
+        if asked.tool == ASK_USER:
+            self._line(Text(f"The agent asks: {visible(asked.code)}", style="bold yellow"))
+            return
         self._line(Text(f"{asked.tool} needs your yes: {asked.risk} ({plain(asked.why)})", style="bold yellow"))
         self._code(asked.code)
 

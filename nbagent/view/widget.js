@@ -98,7 +98,7 @@ class Action {
   given(op) {
     this.status = op.approved ? "proposed" : "denied";
     const who = op.by === "nobody" ? "Nobody was there to answer" : op.by === "rule" ? "Decided by a rule" : "";
-    this.card.replaceChildren(el("div", "nba-quiet", [op.approved ? "Approved" : "Denied", who].filter(Boolean).join(". ")));
+    this.card.replaceChildren(el("div", "nba-quiet", [this.tool === "ask_user" ? "" : op.approved ? "Approved" : "Denied", who].filter(Boolean).join(". ")));
   }
 }
 

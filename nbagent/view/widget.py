@@ -24,6 +24,7 @@ from IPython.display import clear_output, display
 
 from nbagent.events import Event
 from nbagent.protocols import Approval, ApprovalRequest
+from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
@@ -151,7 +152,8 @@ class WidgetView:
     async def _ask_by_line(self, request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
         self._line_open = True  # an open input box cannot be taken back: until then the page shows no buttons
         try:
-            asked = f"{visible(request.code)}\n\nThis looks {request.risk}: {request.why}\nRun it?"
+            looks = f"\n\nThis looks {request.risk}: {request.why}\nRun it?"
+            asked = visible(request.code) + ("" if request.tool == ASK_USER else looks)
             return await ask_by_line(request, ask, None, asked=asked)
         finally:
             with self._lock:

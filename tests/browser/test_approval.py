@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Start
 from tests.browser.lab import Lab, Notebook
-from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
+from tests.scripted_server import C, F, Gate, ScriptedServer, T, final, run_code, sse
 
 pytestmark = pytest.mark.browser
 
@@ -95,3 +95,20 @@ def test_where_the_page_cannot_call_back_a_line_answers_and_stop_interrupts(star
     print(f"\nstopped by the button without callbacks after {taken} ms")
     assert taken < 1500
     assert "Stopped" in notebook.text(1)
+
+
+def test_a_question_in_words_is_answered_in_the_page(start: Start, server: ScriptedServer) -> None:
+    arguments = json.dumps({"question": "Net or <b>gross</b>?"})
+    call = T(index=0, id="q", type="function", function=F("ask_user", arguments))
+    ask = sse(C(call), C({}, "tool_calls"))
+    notebook = start(["%%agent\nprices", "%%agent\nagain"], [ask, final("Net it is."), ask, final("As you like.")])
+    notebook.run(0, wait=False)
+    expect(notebook.find(".nba-question")).to_have_text("The agent asksNet or <b>gross</b>?")
+    notebook.find(".nba-words").fill("net")
+    notebook.find(".nba-words").press("Enter")
+    notebook.wait(0)
+    assert "The user answers: net" in json.dumps(server.bodies[1]["messages"])
+    notebook.run(1, wait=False)
+    notebook.find(".nba-deny").click()
+    notebook.wait(1)
+    assert "The user leaves it to you." in json.dumps(server.bodies[3]["messages"])

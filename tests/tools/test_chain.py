@@ -35,6 +35,7 @@ def test_the_order_of_the_links_is_data() -> None:
         "grade",
         "permit",
         "available",
+        "ask_the_user",
         "approve",
         "cache",
         "breaker",
