@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from nbagent.events import Adopted, Event, FilesChanged, RunFinished, RunStarted, Shared
 from nbagent.notebook.evidence import supporting
 from nbagent.notebook.slicing.flow import Flow
+from nbagent.notebook.slicing.knowledge import PURE_PACKAGES
 from nbagent.notebook.slicing.state import Import, Node, Source
 from nbagent.steps import Item, Lost, Step
 from nbagent.tools.risk import Grader
@@ -150,7 +151,7 @@ def _works_by_itself(statement: Import, flow: Flow, used: set[int]) -> bool:
     """Whether an import that no cell uses may still do something, as `import hvplot.pandas` does."""
     packages = {word.partition(".")[0] for word in statement.line.replace(",", " ").split()[1:2]}
     known = {name for number in used for name in flow.imports[number].names}
-    return not packages & sys.stdlib_module_names and not statement.names & known
+    return not packages & (sys.stdlib_module_names | PURE_PACKAGES) and not statement.names & known
 
 
 def _without(code: str, imports: Sequence[Import]) -> str:

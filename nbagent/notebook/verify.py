@@ -51,6 +51,7 @@ class Verdict:
     compared: int = 0  #: of them, those that had recorded outputs or were recorded to have none
     differs: list[Differs] = field(default_factory=list)
     stopped: str = ""  #: why not all cells were executed
+    cautions: tuple[str, ...] = ()  #: what of the code cannot repeat, though it may have this time
     seconds: float = 0.0  #: all in all
     own_seconds: float = 0.0  #: of the cells themselves
     printed: list[str] = field(default_factory=list)  #: text of each code cell's outputs, as plain text
@@ -66,7 +67,8 @@ class Verdict:
         cells = f"{self.executed} code cell{'s' if self.executed != 1 else ''}"
         if self.ok:
             same = "gave the same" if self.compared else "ran; no outputs were recorded to compare"
-            return f"Verified: {cells} {same} in a clean kernel ({self.seconds:.1f} s)."
+            line = f"Verified: {cells} {same} in a clean kernel ({self.seconds:.1f} s)."
+            return f"{line} Yet {' and '.join(self.cautions)}." if self.cautions else line
         told = [self.stopped] if self.stopped else []
         told += [f"cell {found.cell} {found.why}" for found in self.differs[:MOST_NAMED]]
         if (more := len(self.differs) - MOST_NAMED) > 0:
@@ -83,6 +85,7 @@ class Verdict:
             "compared": self.compared,
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
+            "cautions": list(self.cautions),
             "differs": [{"cell": d.cell, "why": d.why, "causes": list(d.causes)} for d in self.differs],
         }
 
@@ -187,10 +190,10 @@ class _Run:
     def __init__(self, kernel: ProcessKernel, cleaner: OutputCleaner, timeout: float) -> None:
         self.verdict = Verdict()
         self._kernel, self._cleaner = kernel, cleaner
-        self._until = time.monotonic() + timeout
-        self._timeout = timeout
+        self._timeout, self._until = timeout, 0.0
 
     async def cells(self, cells: Sequence[Mapping[str, Any]]) -> None:
+        self._until = time.monotonic() + self._timeout
         code = [(number, cell) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
         differing: list[tuple[int, int, str]] = []
         for index, (number, cell) in enumerate(code):
@@ -199,8 +202,9 @@ class _Run:
                 differing.append((index, number, why))
             if self.verdict.stopped:
                 break
-        causes = _Causes([_source(cell) for _, cell in code]) if differing else None
-        self.verdict.differs = [Differs(n, why, causes.of(i) if causes else ()) for i, n, why in differing]
+        causes = _Causes([_source(cell) for _, cell in code])
+        self.verdict.differs = [Differs(number, why, causes.of({index})) for index, number, why in differing]
+        self.verdict.cautions = causes.of({index for index, (_, cell) in enumerate(code) if cell.get("outputs")})
 
     async def _cell(self, number: int, cell: Mapping[str, Any]) -> str:
         """Execute one cell; say how it differs."""
@@ -243,9 +247,9 @@ class _Causes:
     def __init__(self, sources: Sequence[str]) -> None:
         self._flow = Flow([Source(source) for source in sources], hoist=False)
 
-    def of(self, index: int) -> tuple[str, ...]:
-        """Name what the cell depends on that differs from run to run."""
-        nodes = [self._flow.nodes[cell] for cell in sorted(self._flow.needed_by({index}))]
+    def of(self, cells: set[int]) -> tuple[str, ...]:
+        """Name what these cells depend on that differs from run to run."""
+        nodes = [self._flow.nodes[cell] for cell in sorted(self._flow.needed_by(cells))]
         drawn = sorted({kind for node in nodes for kind in node.drawn})
         clocks = sorted({name for node in nodes for name in node.clocks})
         found = []

@@ -58,7 +58,7 @@ class Writer:
     def write(self, items: Sequence[Item]) -> None:
         """Write all cells; variables that nothing made before they were shared come first of all."""
         self.items = list(items)
-        self._first()
+        begun = next(item for item in items if isinstance(item, RunStarted))
         first, later = _split_shared([item for item in items if self._is_kept(item)])
         self._shared(first)
         label = ""
@@ -67,6 +67,8 @@ class Writer:
                 case RunStarted():
                     label = item.label
                     self._text(f"## Task\n\n{self._inert(item.task)}", "task", item)
+                    if item is begun:
+                        self._setup(item)
                 case PlanMade():
                     lines = [f"- [{'x' if one.done else ' '}] {self._inert(one.text)}" for one in item.items]
                     self._text("\n".join(["**Plan**", "", *lines]), "plan", item)
@@ -88,9 +90,8 @@ class Writer:
                 note = "## Unfinished\n\nThe run was not over when this was exported, or was cut off."
                 self._text(note, "ending", item)
 
-    def _first(self) -> None:
-        """Write what stands before all: the parameters and, in a distilled notebook, the imports."""
-        origin = self.items[0]
+    def _setup(self, origin: Item) -> None:
+        """Write what the cells start from: the parameters and, in a distilled notebook, the imports."""
         if self.parameters.values:
             tags = {"tags": ["parameters"]}
             self._code(self.texts.mask(self.parameters.code), "parameters", origin, metadata=tags)

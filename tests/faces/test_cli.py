@@ -188,3 +188,21 @@ def test_lab_opens_jupyterlab_on_the_quickstart(tmp_path: Path) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def test_an_export_is_proven_or_the_exit_code_says_that_it_is_not(tmp_path: Path) -> None:
+    steps = [run_code("x = 6 * 7"), run_code("y = 1"), run_code("print(x)"), final("42")]
+    with ScriptedServer(steps) as server:
+        words = ("--model", "stub", "--export", "a.ipynb", "--distill", "--verify", "--base-url", server.base_url)
+        done = nbagent("run", "go", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "distilled: Verified: 2 code cells gave the same" in done.stdout
+    assert "left out: run 1, step 2: nothing that is kept uses its y" in done.stdout
+    steps = [run_code("import time\nprint(time.time_ns())"), final("Now.")]
+    with ScriptedServer(steps) as server:
+        options = ("--model", "stub", "--export", "b.ipynb", "--verify", "--base-url", server.base_url)
+        done = nbagent("run", "go", *options, folder=tmp_path)
+    assert done.returncode == 4
+    assert done.stderr.startswith("nbagent: b.ipynb was written, but it is not proven. Not verified: cell 2 gave")
+    assert "the code asks for what differs each time (time.time_ns)" in done.stderr
+    assert nbagent("verify", "b.ipynb", folder=tmp_path).returncode == 4

@@ -39,7 +39,7 @@ def sliced(cells: Sequence[str]) -> set[int]:
 
 
 #: More in a long look: `SLICING_EXAMPLES=5000 pytest tests/notebook/test_slicing.py`.
-EXAMPLES = int(os.environ.get("SLICING_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("SLICING_EXAMPLES", "60"))
 
 
 def test_a_slice_gives_the_same_values_and_most_dead_cells_are_gone() -> None:

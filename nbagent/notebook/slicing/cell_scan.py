@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from nbagent.notebook.slicing import knowledge
@@ -10,6 +11,9 @@ from nbagent.notebook.slicing.effects import CallScanner
 from nbagent.notebook.slicing.functions import NO_EFFECT, Latent, definition_latent, function_latent, meaning
 from nbagent.notebook.slicing.sources import NOTHING, Sources
 from nbagent.notebook.slicing.state import Import, Node, State, Value
+
+#: IPython's names for what earlier cells were and gave, which count cells.
+_HISTORY = re.compile(r"In|Out|_{1,3}|_i{1,3}|_i?\d+|_[dos]h|_ih")
 
 
 class CellScanner(CallScanner):
@@ -23,12 +27,10 @@ class CellScanner(CallScanner):
     # -- reading --
 
     def load(self, name: str) -> None:
-        if self.is_builtin(name):
-            if name in ("_", "__", "___", "In", "Out"):
-                self._node.depends |= set(range(self._index))
-            return
-        if name not in self._state.values and name.lstrip("_i").isdigit():  # `_3`, `_i3`: the history by number
+        if name not in self._state.values and _HISTORY.fullmatch(name):
             self._node.depends |= set(range(self._index))
+        if self.is_builtin(name):
+            return
         state = self._state
         self._node.depends |= state.bound_by.get(name, set())
         self._node.imports |= state.import_of.get(name, set())
@@ -320,7 +322,6 @@ class CellScanner(CallScanner):
             self._state.values[name] = Value(own=frozenset({self._state.token()}), known=True)
             self._state.bound_by[name] = set()
             self._state.import_of[name] = {self._number(node)}
-            self._node.binds.add(name)
         self.modules[name] = stands_for
         self._look_at_module(package)
 

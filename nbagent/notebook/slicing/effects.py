@@ -102,6 +102,8 @@ class CallScanner(Scanner):
             self.state("settings")
         elif dotted.startswith(knowledge.FIGURE_MODULES):
             self.state("figure", renewed=dotted in knowledge.NEW_FIGURES)
+        elif last in knowledge.CONTAINER_METHODS and len(parts) > 2:
+            self.state(f"module {package}")
         elif package not in knowledge.PURE_PACKAGES and not last[:1].isupper():
             self.state(f"module {package}")
             self.change_all(arguments, deep=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from nbagent.notebook.slicing.functions import meaning
@@ -10,6 +11,10 @@ from nbagent.notebook.slicing.state import Source
 
 #: Magics after which an import may find something else.
 _IMPORT_MAGICS = ("pip", "conda", "mamba", "uv", "env", "set_env", "cd", "writefile")
+
+
+#: A module's file, or a command that installs some.
+_MODULES_CHANGE = re.compile(r"\.py\b|\b(pip|conda|mamba|uv)\b")
 
 
 def hoistable(cells: Sequence[Source], trees: Sequence[ast.Module | None]) -> set[int]:
@@ -63,6 +68,8 @@ def _changes_imports(tree: ast.Module) -> bool:
             "uv",
         ):
             return True
-        if isinstance(node, ast.Attribute) and node.attr in ("system", "write_text", "putenv"):
+        if isinstance(node, ast.Attribute) and node.attr == "putenv":
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _MODULES_CHANGE.search(node.value):
             return True
     return False
