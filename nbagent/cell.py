@@ -28,6 +28,7 @@ from nbagent.session import Session
 from nbagent.settings import Resolved
 from nbagent.stores.files import default_home
 from nbagent.view.choose import choose_view, takes_questions
+from nbagent.view.insert import Where, insert_cells
 from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
@@ -156,6 +157,10 @@ class NotebookAgent:
 
     def _resolve(self, given: dict[str, Any]) -> Resolved:
         return resolve_here(given, os.environ, self._config())
+
+    def insert(self, cells: list[str]) -> Where:
+        """Insert cells below the last run's own; say where they are."""
+        return insert_cells(self.shell, cells, self.last_cell, asks=takes_questions(self.shell))
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the agent thread and wait, doing the host's part meanwhile."""

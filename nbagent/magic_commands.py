@@ -13,6 +13,7 @@ from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import UsageError
 from nbagent.events import RunFinished, RunStarted
 from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
+from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.options import options
 from nbagent.session import Session
@@ -23,6 +24,7 @@ from nbagent.tools.built_in import built_in
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
 from nbagent.undo import undone_in_words
+from nbagent.view.insert import Where
 
 
 class NotebookAgent(Protocol):
@@ -34,6 +36,10 @@ class NotebookAgent(Protocol):
     @property
     def session(self) -> Session | None:
         """The current session."""
+        ...
+
+    def insert(self, cells: list[str]) -> Where:
+        """Insert cells below the last run's own; say where they are."""
         ...
 
     def wait(self, coroutine: Any) -> Any:
@@ -123,6 +129,19 @@ def _undo(magics: NotebookAgent, words: list[str]) -> None:
     _say(undone_in_words(magics.wait(undoing)))
 
 
+def _cells(magics: NotebookAgent, words: list[str]) -> None:
+    _no_more(words)
+    cells = clean_cells(_session(magics).events)
+    where = magics.insert(cells)
+    many = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    if where == "there":
+        _say(f"The {many} of the last run stand below its %%agent cell already.")
+    elif where == "below":
+        _say(f"Inserted {many} below the %%agent cell.")
+    else:
+        _say(f"The code of {many} is the next input.")
+
+
 def _reset(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     ended = magics.sessions.end()
@@ -207,6 +226,7 @@ COMMANDS: dict[str, Command] = {
     "adopt": Command("adopt NAME...", "copy the agent's variables into your namespace", _adopt),
     "undo": Command("undo [N]", "undo the last N steps that ran code [--rerun] [--keep-files]", _undo),
     "bring": Command("bring NAME...", "copy your variables into the agent's kernel", _bring),
+    "cells": Command("cells", "insert the last run's clean cells below its %%agent cell", _cells),
     "reset": Command("reset", "end the session and its kernel", _reset),
     "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
     "sessions": Command("sessions", "list the sessions, newest first", _sessions),
