@@ -64,6 +64,24 @@ def test_approve_edit_and_deny_by_clicking_while_the_cell_runs(
     assert "Written." in notebook.text(2)
 
 
+def test_always_is_one_click_and_what_it_allows_is_not_asked_again(
+    start: Start, lab: Lab, server: ScriptedServer
+) -> None:
+    notebook = start(
+        ["%%agent\nwrite", "%%agent\nwrite once more"],
+        [run_code(OVERWRITE), final("Written."), run_code(OVERWRITE.replace("new", "newer")), final("Again.")],
+    )
+    asked(notebook, 0)
+    expect(notebook.find(".nba-always-pattern")).to_have_text("Always: overwrites results.csv")
+    expect(notebook.find(".nba-always-session")).to_contain_text("every run_code graded overwrite or milder")
+    notebook.find(".nba-always-pattern").click()
+    notebook.wait(0)
+    assert content(lab) == "new"
+    notebook.run(1)
+    assert content(lab) == "newer"
+    assert "Again." in notebook.text(1)
+
+
 @pytest.fixture
 def no_callbacks(lab: Lab) -> Iterator[None]:
     """Messages of widgets wait for the end of the running cell, as in kernels before ipykernel 7."""

@@ -285,6 +285,7 @@ def test_a_question_that_nobody_answers_is_a_no_and_the_command_ends(
     assert "no answer within 1.5 s" in server.bodies[1]["messages"][-1]["content"]
 
 
+@pytest.mark.long
 def test_a_is_a_yes_for_always(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "old.txt").write_text("x")
     write = run_code("open('old.txt', 'w').write('y'); None")
