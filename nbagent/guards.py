@@ -1,11 +1,10 @@
 """What ends a run that the model does not end itself, and what it is told before.
 
 A nudge is one line to the model; an end is one of the closed list of reasons. No guard looks at the clock
-of the host or at text in a message: they count. Tokens and money are the meter's.
+of the host or at text in a message: they count. Tokens, money and time are the meter's.
 
     guard                                          nudge at        end at   reason
     steps                                          3 before        max_steps
-    seconds                                        -               max_seconds
     the same actions with the same results         2nd time        4th      repeating
     ... that wait between two looks (polling)      6th time        12th     repeating
     actions that show nothing new                  3 in a row      6        no_progress (repeating in a cycle)
@@ -60,7 +59,6 @@ class Guards:
     """The counters of one run."""
 
     max_steps: int
-    max_seconds: float
     _history: History = field(default_factory=History)
     _nothing_new: int = 0
     _failures: int = 0
@@ -72,12 +70,10 @@ class Guards:
     _acted: bool = False
     _answer_doubted: bool = False
 
-    def before_step(self, step: int, seconds: float) -> End | None:
-        """Say whether step number `step` (from 1) may begin after `seconds` of the run."""
+    def before_step(self, step: int) -> End | None:
+        """Say whether step number `step` (from 1) may begin."""
         if step > self.max_steps:
             return End("max_steps", f"Stopped after {self.max_steps} steps without an answer (max_steps).")
-        if seconds > self.max_seconds:
-            return End("max_seconds", f"Stopped after {self.max_seconds:.0f} s without an answer (max_seconds).")
         return None
 
     def steps_left(self, step: int) -> Nudge | None:

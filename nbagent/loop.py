@@ -44,11 +44,12 @@ class Loop:
     step: int = 0
     _answer: str = ""
     _summary: str = ""
-    _started: float = 0.0
     _listener: Listener = field(init=False)
+    _cell_timeout: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._listener = Listener(self.emit, self.tool_context.redactor)
+        self._cell_timeout = self.tool_context.cell_timeout
 
     async def run(self) -> None:
         """Run to an ending; whatever happens, the log gets a `RunFinished`.
@@ -57,7 +58,6 @@ class Loop:
             asyncio.CancelledError: never: a cancelled run ends as `interrupted`.
             Exception: what the program's own `ask` raised; the log then says `interrupted`.
         """
-        self._started = time.monotonic()
         try:
             end = await self._steps()
             if self.step:
@@ -66,8 +66,7 @@ class Loop:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             end = End("interrupted", "Stopped by the user. What was done so far is kept.")
-            if (partial := self._listener.keep_partial()) is not None:
-                self.meter.add(partial, self.conversation.estimated_tokens)
+            self._keep_partial_reply()
         except KernelError as error:
             end = End("kernel_lost", str(error))
         except NbAgentError as error:
@@ -83,7 +82,8 @@ class Loop:
             self.step += 1
             began = time.monotonic()
             self.emit(StepStarted())
-            reply = await self._think()
+            if (reply := await self._think_in_time()) is None:
+                return self.meter.out_of_time()
             self.beside.compactor.counted(reply.usage)
             end = await self._act(reply)
             self.emit(
@@ -100,11 +100,22 @@ class Loop:
 
     async def _limit(self) -> End | None:
         """Say why another step may not be taken."""
-        if (end := self.guards.before_step(self.step + 1, self._seconds())) is not None:
+        if (end := self.guards.before_step(self.step + 1)) is not None:
             return end
         if (end := await self.beside.compactor.make_room()) is not None:
             return end
         return await self.meter.before_request(self.conversation.estimated_tokens)
+
+    async def _think_in_time(self) -> Reply | None:
+        """Think while the run's time lasts; None where it ran out over it: some replies never end."""
+        try:
+            async with asyncio.timeout(self.meter.seconds_left) as limit:
+                return await self._think()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._keep_partial_reply()
+            return None
 
     async def _think(self) -> Reply:
         """Send the request and take the reply in, showing it as it comes; again where a refusal can be met."""
@@ -138,6 +149,7 @@ class Loop:
         for action in reply.actions:
             self.emit(ActionProposed(call_id=action.call_id, tool=action.tool, arguments=action.arguments))
         await asyncio.shield(self.kernel_ready)
+        self.tool_context.cell_timeout = max(1.0, min(self._cell_timeout, self.meter.seconds_left))
         async with aclosing(self.terms.gateway.answers(reply.actions, self.tool_context, self.ask)) as answers:
             async for action, result in answers:
                 if (end := self._weigh(action, result)) is not None:
@@ -168,8 +180,9 @@ class Loop:
             return None
         return word
 
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started
+    def _keep_partial_reply(self) -> None:
+        if (partial := self._listener.keep_partial()) is not None:
+            self.meter.add(partial, self.conversation.estimated_tokens)
 
     def _finish(self, reason: Reason, message: str) -> None:
         self.emit(
@@ -180,6 +193,6 @@ class Loop:
                 summary=self._summary,
                 usage=self.meter.spent,
                 steps=self.step,
-                seconds=self._seconds(),
+                seconds=self.meter.seconds,
             )
         )

@@ -1,4 +1,4 @@
-"""The meter of one run: tokens and money, and the budgets that they are held against.
+"""The meter of one run: tokens, money and time, and the budgets that they are held against.
 
 A budget is looked at before a request is sent: what the next one may cost is reckoned from above (nothing
 cached, a reply as long as the longest so far), so that the limit is not passed unasked.
@@ -6,7 +6,9 @@ cached, a reply as long as the longest so far), so that the limit is not passed 
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -24,17 +26,42 @@ BUDGET = "max_cost"
 
 @dataclass(slots=True)
 class Meter:
-    """Counts what a run spends. `max_tokens` and `max_cost` (US dollars) are limits where they are given."""
+    """Counts what a run spends, from now on. The limits are in tokens, US dollars and seconds."""
 
     emit: Callable[[Event], None]
     ask: Callable[[ApprovalRequest], Awaitable[Approval]]
     price: Price | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
+    max_seconds: float = math.inf
     spent: Usage = field(default_factory=Usage)
     _longest_reply: int = 0
     _ratio: float = 1.0  #: tokens that the server counts for one that we estimate
     _questions: int = 0
+    _began: float = field(default_factory=time.monotonic)
+    _waited: float = 0.0  #: seconds that the user took to answer
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has lasted, questions included."""
+        return time.monotonic() - self._began
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it may still work."""
+        return self.max_seconds - self.seconds + self._waited
+
+    async def asked(self, request: ApprovalRequest) -> Approval:
+        """Ask the user, in time that is not the run's."""
+        began = time.monotonic()
+        try:
+            return await self.ask(request)
+        finally:
+            self._waited += time.monotonic() - began
+
+    def out_of_time(self) -> End:
+        """Give the ending of a run that has used up its seconds."""
+        return End("max_seconds", f"Stopped after {self.max_seconds:g} s without an answer (max_seconds).")
 
     def add(self, usage: Usage, estimated_prompt: int) -> Usage:
         """Count one request; give its usage completed: an estimate where the server said nothing, the cost.
@@ -57,6 +84,8 @@ class Meter:
 
         Room is kept for a last request that sums up. At the limit of money the user is asked.
         """
+        if self.seconds_left <= 0:
+            return self.out_of_time()
         if self.max_tokens is not None:
             coming = self._coming(estimated_prompt)
             if self.spent.total_tokens + coming.total_tokens > self.max_tokens:

@@ -302,16 +302,16 @@ class Session:
 
     def _loop(self, settings: Settings, terms: Negotiation) -> Loop:
         choice = terms.choice
-        ask = self._views[-1].ask
-        meter = Meter(self._emit, ask, choice.price, settings.max_tokens, settings.max_cost)
+        limits = (settings.max_tokens, settings.max_cost, settings.max_seconds)
+        meter = Meter(self._emit, self._views[-1].ask, choice.price, *limits)
         return Loop(
             model=choice.model,
             terms=terms,
             conversation=self._conversation,
-            guards=Guards(settings.max_steps, settings.max_seconds),
+            guards=Guards(settings.max_steps),
             meter=meter,
             emit=self._emit,
-            ask=ask,
+            ask=meter.asked,
             tool_context=self._run_context(settings, choice.observation_characters),
             kernel_ready=self._kernel_starting(settings),
             beside=Beside.of(
@@ -320,7 +320,7 @@ class Session:
                 self._conversation,
                 meter=meter,
                 emit=self._emit,
-                ask=ask,
+                ask=meter.asked,
                 variables=self.kernel.known_variables,
             ),
         )

@@ -7,7 +7,10 @@ import asyncio
 from nbagent.aside import Aside
 from nbagent.events import Reason
 from nbagent.guards import End
+from nbagent.models.dialects.fences import FenceReader
+from nbagent.models.json_stream import parse_liberally
 from nbagent.prompt import text_named
+from nbagent.reply import Text
 
 #: The limits after which the model is asked; a run that was stuck has nothing to add.
 LIMITS: dict[Reason, str] = {
@@ -29,6 +32,22 @@ async def sum_up(end: End, aside: Aside) -> str:
     question = text_named("sum_up").replace("{limit}", LIMITS[end.reason])
     try:
         async with asyncio.timeout(SECONDS):
-            return await aside.ask("sum_up", question)
+            return in_prose(await aside.ask("sum_up", question))
     except TimeoutError:
         return ""
+
+
+def in_prose(reply: str) -> str:
+    """Take the words out of a reply that keeps to its dialect all the same: an object, or a block of code."""
+    if reply.startswith(("{", "```json")):
+        try:
+            step = parse_liberally(reply.removeprefix("```json").strip("` \n"))
+        except (ValueError, RecursionError):
+            return ""
+        given = step.get("action_input") if isinstance(step, dict) else None
+        said = given.get("answer") if isinstance(given, dict) else None
+        thought = step.get("thought") if isinstance(step, dict) else None
+        return next((words.strip() for words in (said, thought) if isinstance(words, str) and words.strip()), "")
+    reader = FenceReader()
+    shown = [*reader.feed(reply), *reader.finish()]
+    return "".join(part.text for part in shown if isinstance(part, Text)).strip()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -21,11 +22,13 @@ from nbagent.events import (
     StepFinished,
 )
 from nbagent.models.dialects import dialect_named
+from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.spending import spending
+from nbagent.summing_up import in_prose
 from nbagent.view import static
 from nbagent.view.trace import Trace
 from tests.one_session import Notebook, open_notebook, used
-from tests.scripted_server import C, F, Gate, T, final, plain, run_code, sse
+from tests.scripted_server import C, Delay, F, Gate, T, final, plain, run_code, sse
 from tests.test_session import Recorder
 
 EMPTY = sse(C({"role": "assistant", "content": ""}), C({}, "stop"))
@@ -84,15 +87,66 @@ async def test_a_call_instead_of_a_summary_is_not_run(notebook: Notebook) -> Non
     assert "z 1" in notebook.last(1)[0]["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("Seen: 41.", "Seen: 41."),
+        ('{"thought": "t", "action": "final_answer", "action_input": {"answer": "Seen: 41."}}', "Seen: 41."),
+        ('```json\n{"thought": "Seen.", "action": "run_code", "action_input": {"code": "1"}}\n```', "Seen."),
+        ('{"thought": ', ""),
+        ("Seen: 41.\n```python\nprint(42)\n```\nOutput: 42", "Seen: 41."),
+        ("```python\nprint(42)\n```", ""),
+        ("", ""),
+    ],
+)
+async def test_a_summary_is_prose_whatever_the_dialect(reply: str, words: str) -> None:
+    assert in_prose(reply) == words
+
+
+async def test_the_text_dialects_sum_up_too(notebook: Notebook) -> None:
+    code = "I set.\n```python\nq = 5\n```\n"
+    finished = await notebook.cell(final(code), final(f"q is 5.\n{code}"), dialect="fenced", max_steps=1)
+    assert finished.summary == "q is 5.\nI set."
+    step = json.dumps({"thought": "t", "action": "run_code", "action_input": {"code": "q = 6"}})
+    finished = await notebook.cell(final(step), final("q is 6."), dialect="json", max_steps=1)
+    assert finished.summary == "q is 6."
+    assert "response_format" not in notebook.last(1)[0]
+    await notebook.cell(run_code("print('q', q)"), final("6"))
+    assert "q 6" in notebook.last(1)[0]["messages"][-1]["content"]
+
+
 async def test_the_time_limit_sums_up_too(notebook: Notebook) -> None:
     slow = run_code("import time; time.sleep(0.4)")
     finished = await notebook.cell(slow, final("Slept."), max_seconds=0.3)
     assert (finished.reason, finished.summary) == ("max_seconds", "Slept.")
 
 
+async def test_neither_code_nor_a_reply_without_end_outlasts_the_time_limit(notebook: Notebook) -> None:
+    began = time.monotonic()
+    finished = await notebook.cell(run_code("import time; time.sleep(60)"), final("Slept."), max_seconds=1.0)
+    assert (finished.reason, finished.summary) == ("max_seconds", "Slept.")
+    assert notebook.view.of(ActionFinished)[0].status == "timeout"
+    babble = sse(*[item for _ in range(100) for item in (C({"content": "and so on "}), Delay(0.1))])
+    finished = await notebook.cell(babble, final("Babbled."), max_seconds=0.6)
+    assert (finished.reason, finished.summary) == ("max_seconds", "Babbled.")
+    assert finished.usage.completion_tokens > 0
+    assert time.monotonic() - began < 15
+
+
+async def test_time_in_which_the_user_is_asked_is_not_the_runs(notebook: Notebook) -> None:
+    class Slow(Recorder):
+        async def ask(self, request: ApprovalRequest) -> Approval:
+            await asyncio.sleep(0.8)
+            return Approval(approved=True, by="user")
+
+    finished = await notebook.cell(run_code("p = 1"), final("yes"), view=Slow(), approve="each", max_seconds=0.7)
+    assert finished.answer == "yes"
+
+
 async def test_tokens_end_a_run_and_leave_room_for_the_summary(notebook: Notebook) -> None:
-    steps = [used(run_code(f"t{n} = {n}"), 2000, 100) for n in range(2)]
-    finished = await notebook.cell(*steps, used(final("Two set."), 2100, 20), max_tokens=8000)
+    cached = {"prompt_tokens_details": {"cached_tokens": 1000}}  # counts that do not grow would be a window's
+    steps = [used(run_code(f"t{n} = {n}"), 2000, 100, **cached) for n in range(2)]
+    finished = await notebook.cell(*steps, used(final("Two set."), 2100, 20, **cached), max_tokens=8000)
     assert (finished.reason, finished.summary) == ("max_tokens", "Two set.")
     assert finished.usage.total_tokens <= 8000
     assert "max_tokens (8,000)" in finished.message
@@ -194,5 +248,5 @@ async def test_after_all_of_that_the_session_still_works_and_its_log_rebuilds_ev
         elif event.type == "AsideAsked":
             rebuilt.append(conversation.aside().body)
     assert rebuilt == [request.raw for request in notebook.server.requests]
-    assert len({json.dumps(body["tools"]) for body in notebook.server.bodies}) == 1
+    assert len({json.dumps(body["tools"]) for body in notebook.server.bodies if "tools" in body}) == 1
     assert not [event for event in notebook.view.of(DialectChosen) if event.dialect != "tools"]

@@ -17,7 +17,7 @@ def run_code(code: str, call_id: str = "a") -> Action:
 
 @pytest.fixture
 def guards() -> Guards:
-    return Guards(max_steps=30, max_seconds=60)
+    return Guards(max_steps=30)
 
 
 def feed(guards: Guards, steps: list[tuple[str, str]]) -> list[Nudge | End | None]:
@@ -144,13 +144,11 @@ def test_a_success_ends_the_streak(guards: Guards) -> None:
         assert guards.acted(run_code(f"good{n}"), "ok", str(n)) is None
 
 
-def test_steps_and_seconds_end_with_their_own_reason(guards: Guards) -> None:
-    assert guards.before_step(30, 59) is None
-    steps, seconds = guards.before_step(31, 0), guards.before_step(1, 61)
-    assert steps is not None
-    assert steps.reason == "max_steps"
-    assert seconds is not None
-    assert seconds.reason == "max_seconds"
+def test_steps_end_with_their_own_reason(guards: Guards) -> None:
+    assert guards.before_step(30) is None
+    end = guards.before_step(31)
+    assert end is not None
+    assert end.reason == "max_steps"
 
 
 def test_empty_replies_are_nudged_then_ended(guards: Guards) -> None:
@@ -176,7 +174,7 @@ def test_denials_end_the_run_sooner_where_nobody_answers(guards: Guards) -> None
     end = guards.denied(by_user=False)
     assert end is not None
     assert end.reason == "denied"
-    patient = Guards(max_steps=5, max_seconds=5)
+    patient = Guards(max_steps=5)
     assert [patient.denied(by_user=True) for _ in range(2)] == [None, None]
     assert patient.denied(by_user=True) is not None
 

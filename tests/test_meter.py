@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from nbagent.events import ActionFinished, ApprovalAsked, ApprovalGiven, Event, Usage
@@ -98,3 +100,20 @@ async def test_a_large_step_may_need_more_than_one_yes() -> None:
     assert await counting.before_request(3000) is None
     assert len(asked.requests) == 3
     assert counting.max_cost == pytest.approx(4.0)
+
+
+async def test_seconds_end_the_run_but_not_those_in_which_the_user_is_asked() -> None:
+    counting = meter(Asked(), max_seconds=0.3)
+
+    async def slow(request: ApprovalRequest) -> Approval:
+        await asyncio.sleep(0.35)
+        return Approval(approved=True, by="user")
+
+    counting.ask = slow
+    await counting.asked(ApprovalRequest("r", "c", "run_code", "1", "read", ""))
+    assert counting.seconds > 0.3
+    assert await counting.before_request(10) is None
+    await asyncio.sleep(counting.seconds_left + 0.01)
+    end = await counting.before_request(10)
+    assert end is not None
+    assert end.reason == "max_seconds"
