@@ -12,6 +12,7 @@ from typing import Any
 
 from nbagent.events import (
     ActionEdited,
+    ActionFinished,
     ActionProposed,
     AsideAsked,
     Compacted,
@@ -66,6 +67,8 @@ class Conversation:
         self._model = ""
         self._pending = _PendingStep()
         self._asked: AsideAsked | None = None
+        self._opening = ""
+        self._must_act = False  #: the reply has to be an action: nothing was run yet, or what was run failed
         self.nonce = ""  #: fences data
         self.folded: list[Turn] = []  #: what a note stands for, oldest first, with the task at the front
         self.front: Task | None = None  #: the task that stands before the note, once there was a compaction
@@ -101,6 +104,7 @@ class Conversation:
                 self._close_step()
                 self._model = event.model
                 self._take(Task(event.message, event.task))
+                self._must_act = True
             case DialectChosen():
                 self._choose(event)
             case StepStarted():
@@ -113,6 +117,8 @@ class Conversation:
                 edited = self._pending.actions[event.call_id]
                 self._pending.actions[event.call_id] = Action(event.call_id, edited.tool, event.arguments)
                 self._pending.edited = True
+            case ActionFinished():
+                self._must_act = event.status in ("error", "invalid", "timeout")
             case Observed():
                 self._pending.observed[event.call_id] = event.text
             case Nudged():
@@ -136,7 +142,10 @@ class Conversation:
 
     def request(self) -> Request:
         """Build the next request."""
-        return Request(b"".join((self._head, self._messages, b"]}")))
+        if not (self._opening and self._must_act):
+            return Request(b"".join((self._head, self._messages, b"]}")))
+        begun = encode({"role": "assistant", "content": self._opening})
+        return Request(b"".join((self._head, self._messages, b",", begun, b"]}")), self._opening)
 
     def aside(self) -> Request:
         """Build the request of the aside that was asked last; the conversation stays as it is."""
@@ -157,6 +166,7 @@ class Conversation:
 
     def _choose(self, event: DialectChosen) -> None:
         self._dialect = self._dialect_named(event.dialect)
+        self._opening = event.opening
         self._fields = {
             "model": self._model,
             "stream": True,

@@ -91,6 +91,7 @@ class DialectChosen(Event):
     why: str
     system: str
     parameters: dict[str, Any]
+    opening: str = ""  #: begins each reply that must be an action
 
 
 class StepStarted(Event):

@@ -121,8 +121,9 @@ class Loop:
         """Send the request and take the reply in, showing it as it comes; again where a refusal can be met."""
         while True:
             try:
-                parts = self.model.stream(self.conversation.request())
-                return await self._listener.hear(self.terms.dialect.read(parts))
+                request = self.conversation.request()
+                parts = self.terms.dialect.read(self.model.stream(request), request.opening)
+                return await self._listener.hear(parts)
             except ContextOverflow as overflow:
                 if not await self.beside.compactor.after_overflow(overflow):
                     raise

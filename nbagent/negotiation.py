@@ -92,6 +92,7 @@ class Negotiation:
                 why=self.choice.why,
                 system=system_prompt(self.choice.dialect, specs),
                 parameters=fields,
+                opening=self.choice.opening,
             )
         )
 

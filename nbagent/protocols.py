@@ -23,9 +23,13 @@ from nbagent.tool_traits import ToolTraits
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `body` is the whole JSON object as UTF-8, built by the conversation."""
+    """One request: `body` is the whole JSON object as UTF-8, built by the conversation.
+
+    `opening` is how its last message begins the reply for the model; what is streamed goes on from there.
+    """
 
     body: bytes
+    opening: str = ""
 
 
 class Model(Protocol):
@@ -75,8 +79,11 @@ class Dialect(Protocol):
         """Give the request fields that this dialect needs (`tools`, `response_format`, `stop`)."""
         ...
 
-    def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
-        """Turn the wire's parts into thought, actions and, for text dialects, one `Raw` before `Finish`."""
+    def read(self, parts: AsyncIterator[ReplyPart], opening: str = "") -> AsyncGenerator[ReplyPart, None]:
+        """Turn the wire's parts into thought, actions and, for text dialects, one `Raw` before `Finish`.
+
+        `opening` is the beginning of the reply that the request gave.
+        """
         ...
 
     def assistant(self, thought: str, raw: str, actions: Sequence[Action]) -> dict[str, Any]:

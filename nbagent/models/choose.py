@@ -22,6 +22,9 @@ from nbagent.settings import Settings
 LOCAL_PREFIX = "local:"
 #: What measures best with the embedded model: see tests/benchmarks.
 EMBEDDED_DIALECT: Literal["fenced"] = "fenced"
+#: A small model guesses where it should compute, and explains an error instead of mending it. Where only code
+#: will do, its reply begins with this: then it cannot.
+EMBEDDED_OPENING = "```python\n#"
 EMBEDDED_WINDOW = 16384
 EMBEDDED_REPLY_TOKENS = 1024
 EMBEDDED_OBSERVATION_CHARACTERS = 2000
@@ -55,6 +58,7 @@ class Choice:
     key: str  #: server and model, as what is remembered of them is filed
     negotiable: bool = False  #: another dialect may be tried where this one does not work
     note: str = ""
+    opening: str = ""  #: begins a reply that must be an action, where the server lets a request do so
 
     async def close(self) -> None:
         """Let go of the model."""
@@ -107,6 +111,7 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
         price=FREE,
         key=model.name,
         note=note,
+        opening=EMBEDDED_OPENING if dialect == "fenced" else "",
     )
 
 

@@ -28,12 +28,12 @@ class FencedDialect:
         """Give nothing: a stop word could be part of somebody's program."""
         return {}
 
-    async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
+    async def read(self, parts: AsyncIterator[ReplyPart], opening: str = "") -> AsyncGenerator[ReplyPart, None]:
         """Show prose and code as they arrive; give the action and the reply up to its end.
 
         Where the model goes on behind its block, the reply is ended there: that would be cut anyway.
         """
-        reader = FenceReader()
+        reader = FenceReader(opening)
         finish: Finish | None = None
         try:
             async for part in parts:
@@ -47,7 +47,7 @@ class FencedDialect:
                     break
                 else:
                     if isinstance(part, Attempt):
-                        reader = FenceReader()
+                        reader = FenceReader(opening)
                     yield part
         finally:
             await close(parts)

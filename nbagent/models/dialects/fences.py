@@ -23,10 +23,14 @@ _NOTEBOOK_LINE = re.compile(r"^([ \t]*)[%!].*$", re.MULTILINE)
 
 
 class FenceReader:
-    """Reads one reply. `raw` is the reply without what comes after the block."""
+    """Reads one reply. `raw` is the reply without what comes after the block.
 
-    def __init__(self) -> None:
+    `opening` is how the reply was begun for the model: of the reply, but not to be shown.
+    """
+
+    def __init__(self, opening: str = "") -> None:
         self.raw = ""
+        self._early: list[ReplyPart] = []
         self.beyond = False  #: the reply goes on behind its block
         self.undecided = False  #: a marked block may or may not be part of an example that never ended
         self._line = ""  #: the line under way
@@ -36,6 +40,7 @@ class FenceReader:
         self._body: list[str] = []
         self._first_end: tuple[int, int] | None = None  #: lines of the body, and of raw, at the first fence line
         self._marked_in_example = False
+        self._early = self.feed(opening)  #: what is to be shown of the opening, with the first of the rest
 
     @property
     def in_block(self) -> bool:
@@ -51,7 +56,7 @@ class FenceReader:
 
     def feed(self, text: str) -> list[ReplyPart]:
         """Take more of the reply; give what can be shown of it."""
-        shown: list[ReplyPart] = []
+        shown, self._early = self._early, []
         for piece in _LINE.findall(text):
             if self._state == "done":
                 self.beyond |= bool(piece.strip())

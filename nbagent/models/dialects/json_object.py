@@ -57,7 +57,7 @@ class JsonDialect:
             }
         }
 
-    async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
+    async def read(self, parts: AsyncIterator[ReplyPart], opening: str = "") -> AsyncGenerator[ReplyPart, None]:
         """Show thought and code as they arrive; give the action, or `Malformed`, and `Raw` at the end.
 
         Where the model goes on behind its object, the reply is ended there: that would be cut anyway.

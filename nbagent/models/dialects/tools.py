@@ -31,7 +31,7 @@ class ToolsDialect:
             ]
         }
 
-    async def read(self, parts: AsyncIterator[ReplyPart]) -> AsyncGenerator[ReplyPart, None]:
+    async def read(self, parts: AsyncIterator[ReplyPart], opening: str = "") -> AsyncGenerator[ReplyPart, None]:
         """Pass the parts on."""
         try:
             async for part in parts:
