@@ -67,8 +67,6 @@ class Guards:
     _denied_by_user: int = 0
     _denied_by_nobody: int = 0
     _warned_of_limit: bool = False
-    _acted: bool = False
-    _answer_doubted: bool = False
 
     def before_step(self, step: int) -> End | None:
         """Say whether step number `step` (from 1) may begin."""
@@ -102,16 +100,6 @@ class Guards:
         """A reply with an action or an answer ends the streaks of empty and malformed ones."""
         self._empty = self._malformed = 0
 
-    def unsupported_answer(self) -> Nudge | None:
-        """Doubt, once, an answer that was given before anything was run: small models like to guess."""
-        if self._acted or self._answer_doubted:
-            return None
-        self._answer_doubted = True
-        return Nudge(
-            "unsupported_answer",
-            "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it.",
-        )
-
     def denied(self, *, by_user: bool) -> End | None:
         """Count a refusal."""
         if by_user:
@@ -128,7 +116,6 @@ class Guards:
 
     def acted(self, action: Action, status: ActionStatus, result: str, changes: str = "") -> Nudge | End | None:
         """Take note of an action, its result and what it changed; notice repetition, idling and failure."""
-        self._acted = True
         failed = status in ("error", "invalid", "timeout")
         news = self._history.add(action, result, changes, failed=failed)
         polling = not failed and waits(action)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from nbagent.answers import Answers
 from nbagent.beside import Beside
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
@@ -46,8 +47,11 @@ class Loop:
     _summary: str = ""
     _listener: Listener = field(init=False)
     _cell_timeout: float = field(init=False)
+    _answers: Answers = field(init=False)
 
     def __post_init__(self) -> None:
+        task = self.conversation.task
+        self._answers = Answers(task.task if task is not None else "")
         self._listener = Listener(self.emit, self.tool_context.redactor)
         self._cell_timeout = self.tool_context.cell_timeout
 
@@ -142,10 +146,7 @@ class Loop:
                 return self._heed(self.guards.empty_reply())
             if reply.finish == "length":
                 return self._heed(self.guards.malformed_reply(CUT))
-            if self.terms.dialect.name != "tools" and (doubt := self.guards.unsupported_answer()) is not None:
-                return self._heed(doubt)
-            self._answer = reply.thought.strip()
-            return End("answered", "")
+            return self._answered(reply.thought.strip())
         self.guards.usable_reply()
         for action in reply.actions:
             self.emit(ActionProposed(call_id=action.call_id, tool=action.tool, arguments=action.arguments))
@@ -161,22 +162,31 @@ class Loop:
     def _weigh(self, action: Action, result: ToolResult) -> End | None:
         """Say whether what came of an action ends the run."""
         if result.answer is not None:
-            self._answer = result.answer.strip()
-            return End("answered", "")
+            return self._answered(result.answer.strip())
         if result.kernel_lost:
             return End("kernel_lost", result.summary)
         if result.denied_by:
             denial = self.guards.denied(by_user=result.denied_by == "user")
             if denial is not None:
                 return denial
+        self._answers.acted(result.status, result.text)
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
         return self._heed(self.guards.acted(action, result.status, told, result.changes))
+
+    def _answered(self, answer: str) -> End | None:
+        doubt = self._answers.doubt(answer, small=self.terms.dialect.name != "tools")
+        if doubt is not None and self.step < self.guards.max_steps:
+            return self._heed(doubt)
+        self._answer = answer
+        return End("answered", "")
 
     def _heed(self, word: Nudge | End | None) -> End | None:
         """Pass a guard's nudge on to the model, or its end to the loop."""
         if isinstance(word, Nudge):
             self.beside.reflection.noticed(word)
+            if word.guard == "repeating":
+                self.terms.vary()
             self.emit(Nudged(guard=word.guard, text=word.text))
             return None
         return word

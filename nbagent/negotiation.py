@@ -68,6 +68,7 @@ class Negotiation:
     gateway: Gateway = field(init=False)
     _known: Known = field(init=False)
     _misfits: int = 0
+    _varied: bool = False
 
     def __post_init__(self) -> None:
         self._known = self.memory.known(self.choice.key)
@@ -113,6 +114,16 @@ class Negotiation:
         self._learn(refused=(*self._known.refused, name))
         self.begin()
         return True
+
+    def vary(self) -> None:
+        """Have a model that repeats itself choose its words by chance from here on, where it did not so far."""
+        if self.choice.varied and not self._varied:
+            self._varied = True
+            parameters = {**self.choice.parameters, **self.choice.varied}
+            self.choice = replace(
+                self.choice, parameters=parameters, why="it repeated itself: words by chance now"
+            )
+            self.begin()
 
     def heard(self, reply: Reply) -> Nudge | None:
         """Judge whether the model copes with the dialect; give what it is told where it does not."""

@@ -123,6 +123,7 @@ class Executed:
     gone: tuple[str, ...] = ()
     table: str = ""  #: dimensions and dtypes of the table that is the last line's value
     imported: tuple[tuple[str, str], ...] = ()  #: packages that are new in the process, with their versions
+    columns: tuple[str, ...] = ()  #: of the table that was asked for a column that it has not
 
 
 @dataclass(frozen=True, slots=True)

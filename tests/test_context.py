@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nbagent.context import NOT_RUN, Conversation
 from nbagent.events import (
+    ActionFinished,
     ActionProposed,
     DialectChosen,
     DialectName,
@@ -77,6 +78,26 @@ def test_each_request_begins_with_the_whole_of_the_one_before(dialect: DialectNa
         body = conversation.request().body
         assert body.startswith(before.removesuffix(b"]}"))
         before = body
+
+
+def test_a_reply_that_must_be_an_action_is_begun_for_the_model() -> None:
+    chosen = DialectChosen(dialect="fenced", why="", system="S", parameters={}, opening="```python\n#")
+    conversation = conversation_of([opening("fenced")[0], chosen])
+    begun = {"role": "assistant", "content": chosen.opening}
+    before = b""
+    for number, status in enumerate(["error", "ok", "timeout", "ok"]):
+        request = conversation.request()
+        must_act = number == 0 or number == 1 or number == 3  # nothing was run yet, or what was run failed
+        assert (messages(conversation)[-1] == begun) is must_act
+        assert request.opening == (chosen.opening if must_act else "")
+        # What the model went on with is sent back whole, so that the beginning stays what it was.
+        assert request.body.startswith(before.removesuffix(b'"}]}').removesuffix(b"]}"))
+        before = request.body
+        raw = "```python\n# Look\nx\n```\n" if must_act else "I look.\n```python\nx\n```\n"
+        finished = ActionFinished(call_id=f"c{number}", status=status, seconds=0.1)  # type: ignore[arg-type]
+        _, _, proposed, observed, done = step(number)
+        for event in (StepStarted(), Thought(text="", raw=raw), proposed, finished, observed, done):
+            conversation.add(event)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -177,15 +177,3 @@ def test_denials_end_the_run_sooner_where_nobody_answers(guards: Guards) -> None
     patient = Guards(max_steps=5)
     assert [patient.denied(by_user=True) for _ in range(2)] == [None, None]
     assert patient.denied(by_user=True) is not None
-
-
-def test_an_answer_before_anything_was_run_is_doubted_once(guards: Guards) -> None:
-    doubt = guards.unsupported_answer()
-    assert doubt is not None
-    assert doubt.guard == "unsupported_answer"
-    assert guards.unsupported_answer() is None
-
-
-def test_an_answer_after_an_action_is_not_doubted(guards: Guards) -> None:
-    guards.acted(run_code("print(1)"), "ok", "1")
-    assert guards.unsupported_answer() is None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +14,12 @@ import pytest_asyncio
 
 from nbagent.context import Conversation
 from nbagent.events import DialectChosen, Nudged, Observed, Retrying
+from nbagent.models.choose import Choice
 from nbagent.models.dialects import dialect_named
-from nbagent.negotiation import holds_code
+from nbagent.models.scripted import ScriptedModel
+from nbagent.models.window import Window
+from nbagent.negotiation import Negotiation, holds_code
+from nbagent.remembered import Remembered
 from tests.one_session import Notebook, open_notebook
 from tests.scripted_server import Recorded, Response, ScriptedServer, final, plain, run_code
 
@@ -177,3 +184,29 @@ async def test_the_log_rebuilds_what_was_sent_after_each_change(notebook: Notebo
 )
 async def test_code_in_a_reply_is_known(text: str, held: bool) -> None:
     assert holds_code(text) is held
+
+
+async def test_a_model_that_repeats_itself_chooses_its_words_by_chance_from_then_on(tmp_path: Path) -> None:
+    parameters: dict[str, float | int] = {"temperature": 0.0, "max_tokens": 9}
+    choice = Choice(
+        model=ScriptedModel([]),
+        name="m",
+        dialect="fenced",
+        why="",
+        parameters=parameters,
+        window=Window(4096),
+        observation_characters=2000,
+        price=None,
+        key="m",
+        varied={"temperature": 0.7, "seed": 7},
+    )
+    events: list[Any] = []
+    no_tools: Any = SimpleNamespace(specs=[])
+    memory = Remembered(tmp_path / "known.json")
+    terms = Negotiation(choice, lambda _: no_tools, memory, events.append)
+    terms.begin()
+    terms.vary()
+    terms.vary()
+    assert [event.parameters for event in events] == [parameters, {"temperature": 0.7, "max_tokens": 9, "seed": 7}]
+    Negotiation(replace(choice, varied={}), lambda _: no_tools, memory, events.append).vary()
+    assert len(events) == 2

@@ -176,10 +176,28 @@ def _let_go(shell: Any) -> None:
         outputs.clear()
 
 
+def _columns_asked(error: BaseException) -> list[str]:
+    """Give the columns of the table that was asked for one that it has not, if that was the error."""
+    table: Any = None
+    if isinstance(error, AttributeError):
+        table = error.obj
+    elif isinstance(error, KeyError):
+        trace = error.__traceback__
+        while trace is not None:
+            asked = trace.tb_frame.f_locals.get("self")
+            table = asked if _is(type(asked), "pandas", "DataFrame") else table
+            trace = trace.tb_next
+    if not _is(type(table), "pandas", "DataFrame"):
+        return []
+    return [str(name)[:LONGEST_VALUE] for name in table.columns[:MOST_NAMES]]
+
+
 def after_error() -> Report:
-    """Give the changes too after code that raised, and the path that the system refused, if that was it."""
+    """Give the changes too after code that raised, and what it asked for in vain: a path, a column."""
     report = changes()
     error = getattr(sys, "last_value", None)
+    if isinstance(error, BaseException):
+        report._values["columns"] = _columns_asked(error)
     seen: set[int] = set()
     while isinstance(error, BaseException) and id(error) not in seen:
         seen.add(id(error))

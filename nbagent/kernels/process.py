@@ -268,9 +268,17 @@ class ProcessKernel:
                 {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
             )
         changes, gone = self._learn(report)
-        table = str(report.get("table", ""))
-        imported = tuple((str(name), str(version)) for name, version in report.get("imported", ()))
-        return Executed(status, seconds, count, error, changes=changes, gone=gone, table=table, imported=imported)
+        return Executed(
+            status,
+            seconds,
+            count,
+            error,
+            changes=changes,
+            gone=gone,
+            table=str(report.get("table", "")),
+            columns=tuple(map(str, report.get("columns", ()))),
+            imported=tuple((str(name), str(version)) for name, version in report.get("imported", ())),
+        )
 
     async def _look(self, child: Child) -> dict[str, Any]:
         talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)

@@ -5,7 +5,8 @@ Nothing is chosen silently: a key without a model name gives the server's own li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nbagent.errors import ModelError, NoModelError, SettingsError
@@ -25,6 +26,8 @@ EMBEDDED_DIALECT: Literal["fenced"] = "fenced"
 #: A small model guesses where it should compute, and explains an error instead of mending it. Where only code
 #: will do, its reply begins with this: then it cannot.
 EMBEDDED_OPENING = "```python\n#"
+#: A temperature at which small models find another way and still write code that runs; the same each time.
+VARIED: Mapping[str, float | int] = {"temperature": 0.7, "seed": 7}
 EMBEDDED_WINDOW = 16384
 EMBEDDED_REPLY_TOKENS = 1024
 EMBEDDED_OBSERVATION_CHARACTERS = 2000
@@ -58,6 +61,8 @@ class Choice:
     key: str  #: server and model, as what is remembered of them is filed
     negotiable: bool = False  #: another dialect may be tried where this one does not work
     note: str = ""
+    #: Fields of a request from the time on when the model repeats itself, if its replies leave nothing to chance.
+    varied: Mapping[str, float | int] = field(default_factory=dict)
     opening: str = ""  #: begins a reply that must be an action, where the server lets a request do so
 
     async def close(self) -> None:
@@ -111,6 +116,7 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
         price=FREE,
         key=model.name,
         note=note,
+        varied=VARIED if settings.temperature is None else {},
         opening=EMBEDDED_OPENING if dialect == "fenced" else "",
     )
 

@@ -25,6 +25,7 @@ from nbagent.tools.checkpoint import keep_state, keep_state_soon
 from nbagent.tools.definition import terse_schema
 from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
+from nbagent.tools.hints import hint
 from nbagent.tools.inputs import Inputs
 from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.risk import Grader
@@ -102,7 +103,7 @@ class RunCode:
         outputs, executed, changed = await self._watched(code, context)
         keep_state_soon(context)
         _tell_of_loss(executed, context)
-        told = [variables_line(executed.changes, executed.gone), files_line(changed)]
+        told = [variables_line(executed.changes, executed.gone), files_line(changed), self._hint(executed)]
         text = tell(outputs, executed)
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
@@ -112,6 +113,12 @@ class RunCode:
             notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
             changes="\n".join(filter(None, told)),
         )
+
+    def _hint(self, executed: Executed) -> str:
+        # It stands among the data, because it may name columns and files, which anyone may have named.
+        if executed.status != "error":
+            return ""
+        return hint(executed.error, executed.columns, self._workspace)
 
     async def _watch(self, code: str, context: ToolContext) -> Watch:
         """Copy the files that the code may overwrite, and look at the others, before it runs."""

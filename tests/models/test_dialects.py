@@ -411,3 +411,26 @@ async def test_any_chunking_reads_the_same(name: Literal["json", "fenced"], data
     cuts = sorted(data.draw(st.sets(st.integers(0, len(reply)), max_size=12)) | {0, len(reply)})
     pieces = [reply[a:b] for a, b in itertools.pairwise(cuts)]
     assert await _outcome(dialect_named(name), pieces) == await _outcome(dialect_named(name), [reply])
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+async def test_a_block_that_was_begun_for_the_model_is_read_whole(cut: int) -> None:
+    rest = " Add them up\nprint(40 + 2)\n```\nIt prints 42."
+    opening = "```python\n#"
+
+    async def wire_of() -> AsyncIterator[ReplyPart]:
+        for part in (
+            Text(rest[:cut]),
+            Attempt(2, 0.0, "again"),
+            Text(rest[:cut]),
+            Text(rest[cut:]),
+            Finish("stop"),
+        ):
+            yield part
+
+    parts = [part async for part in dialect_named("fenced").read(wire_of(), opening)]
+    assert code(parts) == "# Add them up\nprint(40 + 2)"
+    ((raw,),) = [[part.text] for part in parts if isinstance(part, Raw)]
+    assert raw == opening + " Add them up\nprint(40 + 2)\n```\n"
+    shown = parts[parts.index(Attempt(2, 0.0, "again")) :]
+    assert "".join(part.text for part in shown if isinstance(part, ActionPart)) == "# Add them up\nprint(40 + 2)\n"

@@ -79,6 +79,7 @@ async def test_a_traceback_keeps_the_users_frames_only(gate: Gateway, context: C
         "Cell In[1], line 3, in pick(d): return d['b']",
         "KeyError: 'b'",
     ]
+    assert inside(text).endswith("\nThere is no such column. The columns are: 'a'.")
     assert "site-packages" not in text
     page = context.of(OutputAdded)[-1].output
     assert "\x1b[" in "".join(page["traceback"])
@@ -93,6 +94,19 @@ async def test_a_traceback_keeps_the_users_frames_only(gate: Gateway, context: C
     _, text = await run(gate, context, "exec('def g(:')", YES)
     assert "def g(:" in text
     assert "SyntaxError: invalid syntax" in text
+
+
+async def test_an_error_ends_with_the_advice_for_its_kind(gate: Gateway, context: Context) -> None:
+    await run(gate, context, "import pandas as pd\nd = pd.DataFrame({'Gdp per Capita': ['1', 'x'], 'b': [1, 2]})")
+    advice = "There is no such column. Use 'Gdp per Capita'. The columns are: 'Gdp per Capita', 'b'."
+    asked = ["d['gdppercapita']", "d[['gdp_per_capita', 'b']]", "d.gdp_per_capita", "d.groupby('GDP per capita')"]
+    for code in asked:
+        _, text = await run(gate, context, code)
+        assert inside(text).rpartition("\n")[2] == advice
+    _, text = await run(gate, context, "d['Gdp per Capita'].astype(float)")
+    assert "errors='coerce'" in inside(text).rpartition("\n")[2]
+    _, text = await run(gate, context, "{'a': 1}['gdp']")
+    assert "column" not in text
 
 
 async def test_figures_and_tables_are_told_in_few_words(gate: Gateway, context: Context) -> None:

@@ -1,0 +1,71 @@
+"""Whether an answer may end the run: was anything computed, did it work, is it in the form that was asked for?
+
+Everything is counted or compared, nothing is judged: what an answer is worth is for `reflection`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from nbagent.events import ActionStatus
+from nbagent.guards import Nudge
+
+#: How often one run's answers are doubted for each cause; then the answer stands as it is.
+MOST_DOUBTS = 2
+#: Named values, as tasks with a fixed form of answer write them: `@name[value]`.
+_NAMED = re.compile(r"@(\w+)\[([^\[\]]*)")
+LONGEST_QUOTE = 600  #: characters
+
+NOTHING_RUN = "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it."
+NOT_COMPUTED = "The last code failed, so this answers nothing yet. Mend the code and run it again."
+
+
+@dataclass(slots=True)
+class Answers:
+    """Checks the answers of one run with this task. Only models that act in text are held to have guessed."""
+
+    task: str
+    _acted: bool = False
+    _failed: bool = False
+    _shown: str = ""  #: what the last action that worked has shown
+    _doubts: dict[str, int] = field(default_factory=dict)
+
+    def acted(self, status: ActionStatus, shown: str) -> None:
+        """Take note of an action and what it showed."""
+        self._acted, self._failed = True, status in ("error", "invalid", "timeout")
+        if status == "ok":
+            self._shown = shown
+
+    def doubt(self, answer: str, *, small: bool) -> Nudge | None:
+        """Give what the model is told instead of the run being over, if anything."""
+        doubt = self._unsupported() if small else None
+        doubt = doubt or self._formless(answer)
+        if doubt is None or self._doubts.get(doubt.guard, 0) >= MOST_DOUBTS:
+            return None
+        self._doubts[doubt.guard] = self._doubts.get(doubt.guard, 0) + 1
+        return doubt
+
+    def _unsupported(self) -> Nudge | None:
+        if not self._acted:
+            return Nudge("unsupported_answer", NOTHING_RUN)
+        return Nudge("unsupported_answer", NOT_COMPUTED) if self._failed else None
+
+    def _formless(self, answer: str) -> Nudge | None:
+        """Miss named values that the task demands: not there, or left as the task's own placeholder."""
+        wanted: dict[str, str] = dict(_NAMED.findall(self.task))
+        given: dict[str, str] = dict(_NAMED.findall(answer))
+        missing = [
+            name
+            for name, placeholder in wanted.items()
+            if given.get(name, placeholder).strip() in ("", placeholder)
+        ]
+        if not missing:
+            return None
+        form = " ".join(f"@{name}[...]" for name in wanted)
+        shown = [line.strip() for line in self._shown.splitlines() if any(f"@{name}[" in line for name in missing)]
+        quoted = " ".join(shown)
+        told = f"Your answer must have exactly this form, with the values filled in: {form}"
+        if shown and len(quoted) <= LONGEST_QUOTE:
+            told += f"\nThe output above has: {quoted}"
+        return Nudge("answer_form", told)

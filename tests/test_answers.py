@@ -1,0 +1,65 @@
+"""Which answers end a run, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbagent.answers import MOST_DOUBTS, Answers
+
+FORM = 'Answer format: @mean_wage[mean_value] @std_wage[std_value] where "mean_value" is a number.'
+
+
+def test_a_small_model_that_ran_nothing_has_guessed() -> None:
+    answers = Answers("How many rows?")
+    for _ in range(MOST_DOUBTS):
+        doubt = answers.doubt("312", small=True)
+        assert doubt is not None
+        assert doubt.guard == "unsupported_answer"
+    assert answers.doubt("312", small=True) is None
+    assert Answers("How many rows?").doubt("312", small=False) is None
+
+
+@pytest.mark.parametrize("status", ["error", "invalid", "timeout"])
+def test_what_failed_supports_no_answer_of_a_small_model(status: str) -> None:
+    answers = Answers("How many rows?")
+    answers.acted(status, "KeyError: 'a'")  # type: ignore[arg-type]
+    assert answers.doubt("There is no such column.", small=True) is not None
+    assert answers.doubt("There is no such column.", small=False) is None
+    answers.acted("ok", "312")
+    assert answers.doubt("312", small=True) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "good"),
+    [
+        ("@mean_wage[6.31] @std_wage[4.66]", True),
+        ("The mean is @mean_wage[6.31], and @std_wage[4.66].", True),
+        ("@std_wage[4.66]\n@mean_wage[6.31]", True),
+        ("6.31", False),
+        ("@mean_wage[6.31]", False),
+        ("@mean_wage[mean_value] @std_wage[std_value]", False),
+        ("@mean_wage[] @std_wage[4.66]", False),
+    ],
+)
+def test_named_values_that_the_task_demands_are_in_the_answer(answer: str, good: bool) -> None:
+    answers = Answers(FORM)
+    answers.acted("ok", "mean 6.31\n@mean_wage[6.31] @std_wage[4.66]\n")
+    doubt = answers.doubt(answer, small=False)
+    assert (doubt is None) is good
+    if doubt is not None:
+        assert doubt.guard == "answer_form"
+        assert "@mean_wage[...] @std_wage[...]" in doubt.text
+        assert "The output above has: @mean_wage[6.31] @std_wage[4.66]" in doubt.text
+
+
+def test_an_answer_of_another_form_stands_in_the_end() -> None:
+    answers = Answers(FORM)
+    doubts = [answers.doubt("6.31", small=False) for _ in range(MOST_DOUBTS + 1)]
+    assert [doubt is not None for doubt in doubts] == [True] * MOST_DOUBTS + [False]
+
+
+@pytest.mark.parametrize("task", ["Mail bob@example.com the mean", "What does a[0] hold?", "Call it @once"])
+def test_a_task_without_named_values_demands_no_form(task: str) -> None:
+    answers = Answers(task)
+    answers.acted("ok", "1")
+    assert answers.doubt("It is 1.", small=True) is None
