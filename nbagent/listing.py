@@ -10,7 +10,7 @@ from typing import Any
 from nbagent.errors import WeightsError
 from nbagent.models import weights
 from nbagent.models.weights_catalogue import Progress, in_units
-from nbagent.protocols import SessionSummary
+from nbagent.session_store import SessionSummary
 from nbagent.settings import Settings
 from nbagent.tools.breaker import Breakers
 from nbagent.tools.permission import Permission

@@ -40,12 +40,13 @@ from nbagent.models.dialects import dialect_named
 from nbagent.models.keeper import ModelKeeper
 from nbagent.negotiation import Negotiation
 from nbagent.prompt import closing_line, run_message
-from nbagent.protocols import Host, Kernel, SessionLog, SessionStore, View
+from nbagent.protocols import Host, Kernel, View
 from nbagent.provenance import versions
 from nbagent.record import Record
 from nbagent.remembered import FILE, Remembered
 from nbagent.replay_run import Replay, recorded_choice
 from nbagent.resume import Ask, Restoration, Resumption, endings_of, in_its_folder, past_of
+from nbagent.session_store import SessionLog, SessionStore
 from nbagent.settings import Resolved, Settings
 from nbagent.tools.built_in import built_in
 from nbagent.tools.code import RunCode

@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 LAYERS = {
     0: (
         *("states", "event_provenance"),
-        *("event_base", "mind", "events", "errors", "settings", "protocols", "redaction", "reply", "tool_traits"),
+        *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
+        *("redaction", "reply", "tool_traits"),
         *("secret_rules", "secret_shapes", "places", "programs"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),

@@ -19,6 +19,7 @@ from nbagent.kernels.child import POLL, Child, Launch, SocketChild
 from nbagent.kernels.confinement import Confinement, surroundings
 from nbagent.kernels.outputs import Outputs, valid_text
 from nbagent.kernels.programs import Place, run_program
+from nbagent.kernels.report import told_beside
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable
 
@@ -268,17 +269,7 @@ class ProcessKernel:
                 {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
             )
         changes, gone = self._learn(report)
-        return Executed(
-            status,
-            seconds,
-            count,
-            error,
-            changes=changes,
-            gone=gone,
-            table=str(report.get("table", "")),
-            columns=tuple(map(str, report.get("columns", ()))),
-            imported=tuple((str(name), str(version)) for name, version in report.get("imported", ())),
-        )
+        return Executed(status, seconds, count, error, changes=changes, gone=gone, **told_beside(report))
 
     async def _look(self, child: Child) -> dict[str, Any]:
         talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)

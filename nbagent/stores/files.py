@@ -35,7 +35,7 @@ from nbagent.events import (
     from_json,
     to_json,
 )
-from nbagent.protocols import SessionSummary
+from nbagent.session_store import SessionSummary
 
 #: Outputs whose JSON is longer than this many bytes are stored beside the log.
 LARGEST_INLINE_OUTPUT = 64_000

@@ -29,7 +29,7 @@ from nbagent.events import (
     ThoughtDelta,
     UnknownEvent,
 )
-from nbagent.protocols import SessionLog, SessionStore
+from nbagent.session_store import SessionLog, SessionStore
 from nbagent.stores.files import FileStore, default_home
 
 
