@@ -1,7 +1,6 @@
 """A session: one conversation over one kernel, kept between cells.
 
-It ties the log, the kernel, the tools and the model together; the loop does the work of a run. Everything
-that happens goes through `_emit`: masked, stamped, stored, then shown.
+Here log, kernel, tools and model meet. All that happens goes through `_emit`: masked, stored, then shown.
 """
 
 from __future__ import annotations
