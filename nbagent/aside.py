@@ -44,7 +44,8 @@ class Aside:
         """
         if not self.meter.affords(self.conversation.estimated_tokens):
             return ""
-        first = {**PLAIN_TEXT[self.conversation.dialect], **(parameters or {})}
+        wanted = {**PLAIN_TEXT[self.conversation.dialect], **(parameters or {})}
+        first = {name: value for name, value in wanted.items() if self.conversation.takes(name)}
         least = {name: value for name, value in first.items() if value is None}
         failed = ""
         for fields in (first, least):

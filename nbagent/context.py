@@ -158,6 +158,10 @@ class Conversation:
         self._messages, self._last_user, self._tokens = bytearray(messages), last_user, kept
         return Request(body)
 
+    def takes(self, field: str) -> bool:
+        """Whether the server takes a field of a request, as far as is known."""
+        return self._fields.get(field, "") is not None
+
     def settle(self) -> None:
         """Close what is open, so that `turns` is all that the next request says."""
         self._close_step()

@@ -81,12 +81,10 @@ class Negotiation:
         specs = self.gateway.specs
         fields = {**self.choice.parameters, **self.dialect.parameters(specs)}
         for name in self._known.refused:
-            value = fields.pop(name, None)
             newer = NEWER_NAMES.get(name)
-            if value is not None and newer is not None and newer not in self._known.refused:
-                fields[newer] = value
-        if "stream_options" in self._known.refused:
-            fields["stream_options"] = None
+            if fields.get(name) is not None and newer is not None and newer not in self._known.refused:
+                fields[newer] = fields[name]
+            fields[name] = None  # not sent, and not by questions aside either
         self.emit(
             DialectChosen(
                 dialect=self.choice.dialect,
