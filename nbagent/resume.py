@@ -96,12 +96,12 @@ def endings_of(events: Sequence[Event]) -> list[Event]:
         return []
     steps = [position for position, event in enumerate(run) if isinstance(event, StepStarted)]
     where = {"run": run[0].run, "step": max(event.step for event in run)}
+    in_flight = run[steps[-1] :] if steps else []
     endings: list[Event] = []
-    for event in run[steps[-1] :] if steps else ():
+    for event in in_flight:
         if isinstance(event, ActionProposed):
-            endings += [
-                end.model_copy(update={**where, "call_id": event.call_id}) for end in _answer(event.call_id, run)
-            ]
+            answer = _answer(event.call_id, in_flight)
+            endings += [end.model_copy(update={**where, "call_id": event.call_id}) for end in answer]
     usage = sum((event.usage for event in run if isinstance(event, StepFinished)), Usage())
     message = "nbagent was ended in mid-run. What was done before is kept; `continue` goes on from there."
     finished = RunFinished(
@@ -114,9 +114,9 @@ def endings_of(events: Sequence[Event]) -> list[Event]:
     return [*endings, finished.model_copy(update=where)]
 
 
-def _answer(call_id: str, run: Sequence[Event]) -> list[Event]:
+def _answer(call_id: str, step: Sequence[Event]) -> list[Event]:
     """Answer a call of the step that was cut off, as far as it got."""
-    about = [event for event in run if event.call_id == call_id]
+    about = [event for event in step if event.call_id == call_id]
     if any(isinstance(event, Observed) for event in about):
         return []
     ended = next((event for event in about if isinstance(event, ActionFinished)), None)

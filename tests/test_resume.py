@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nbagent.context import Conversation
+from nbagent.context import NOT_RUN, Conversation
 from nbagent.errors import SessionBusy, SettingsError, StoreError
 from nbagent.events import (
     ActionFinished,
@@ -132,7 +132,7 @@ async def test_the_variables_and_every_request_go_on_as_if_nothing_had_happened(
 
 
 async def test_a_log_cut_off_anywhere_gives_a_valid_request_that_loses_only_the_step_in_flight(desk: Desk) -> None:
-    past = await desk.worked(run_code("x = 1"), TWO_CALLS)
+    past = await desk.worked(run_code("x = 1"), TWO_CALLS)  # the id "a" is used twice, as servers do
     folder = desk.store.home / "sessions" / past
     lines = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
     whole = desk.store.read(past)
@@ -154,6 +154,7 @@ async def test_a_log_cut_off_anywhere_gives_a_valid_request_that_loses_only_the_
             assert_valid(body["messages"])
             finished = [event for event in whole[:kept] if event.type == "Observed"]
             answers = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+            assert NOT_RUN not in answers, "an open call that the log does not answer"
             assert answers[: len(finished)] == [event.text for event in finished if isinstance(event, Observed)]
         await session.close()
 
