@@ -7,7 +7,7 @@ each request begins with the whole of the one before; only `Compacted` writes th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbagent.events import (
@@ -157,6 +157,15 @@ class Conversation:
         body = b"".join((self._head_of(fields), self._messages, b"]}"))
         self._messages, self._last_user, self._tokens = bytearray(messages), last_user, kept
         return Request(body)
+
+    def observed(self) -> Iterator[str]:
+        """Give all that the model was shown: tasks with their context, observations, notes."""
+        for turn in [*self.folded, *self.turns]:
+            if isinstance(turn, Step):
+                yield from (seen.text for seen in turn.observations)
+            else:
+                yield turn.text
+        yield self.note
 
     def takes(self, field: str) -> bool:
         """Whether the server takes a field of a request, as far as is known."""

@@ -7,7 +7,7 @@ that gives the same answer again has it taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from nbagent.figures import unsupported
 from nbagent.guards import Nudge
 from nbagent.models.json_stream import parse_liberally
 from nbagent.prompt import text_named
-from nbagent.turns import Step
 
 #: Questions in one run, of each cause.
 MOST_QUESTIONS = 2
@@ -74,7 +73,7 @@ class Reflection:
         """Ask before an answer that nothing supports; give what the model is told where it is not enough."""
         if self.mode == "off" or self._asked >= MOST_QUESTIONS or answer == self._doubted:
             return None
-        missing = unsupported(answer, self._observed())
+        missing = unsupported(answer, self.conversation.observed())
         if not missing and self.mode != "on":
             return None
         self._asked += 1
@@ -91,16 +90,6 @@ class Reflection:
             f"Your answer was held back, because by your own judgement this is needed first: {need} "
             "Do that with code and print it, then answer.",
         )
-
-    def _observed(self) -> Iterator[str]:
-        """Give all that the model was shown: tasks with their context, observations, notes."""
-        conversation = self.conversation
-        for turn in [*conversation.folded, *conversation.turns]:
-            if isinstance(turn, Step):
-                yield from (seen.text for seen in turn.observations)
-            else:
-                yield turn.text
-        yield conversation.note
 
     async def _ask(self, cause: Cause, words: str) -> Reflected | None:
         fields: dict[str, Any] = {"temperature": 0}

@@ -6,6 +6,7 @@ import asyncio
 
 from nbagent.aside import Aside
 from nbagent.events import Reason
+from nbagent.figures import unsupported
 from nbagent.guards import End
 from nbagent.models.dialects.fences import FenceReader
 from nbagent.models.json_stream import parse_liberally
@@ -23,6 +24,8 @@ LIMITS: dict[Reason, str] = {
 UNFINISHED = "Not an answer. The model's summary of the unfinished work:"
 #: Seconds that the last call may take: the limit was reached already.
 SECONDS = 60.0
+#: Figures of a summary that are named where nothing shows them.
+FIGURES_NAMED = 5
 
 
 async def sum_up(end: End, aside: Aside) -> str:
@@ -32,9 +35,12 @@ async def sum_up(end: End, aside: Aside) -> str:
     question = text_named("sum_up").replace("{limit}", LIMITS[end.reason])
     try:
         async with asyncio.timeout(SECONDS):
-            return in_prose(await aside.ask("sum_up", question))
+            words = in_prose(await aside.ask("sum_up", question))
     except TimeoutError:
         return ""
+    # As an answer would be, it is held against what was observed; there is no step left to ask for more.
+    missing = ", ".join(unsupported(words, aside.conversation.observed())[:FIGURES_NAMED])
+    return f"{words}\n(In nothing that was observed: {missing}.)" if missing else words
 
 
 def in_prose(reply: str) -> str:

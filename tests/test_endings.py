@@ -87,6 +87,12 @@ async def test_a_call_instead_of_a_summary_is_not_run(notebook: Notebook) -> Non
     assert "z 1" in notebook.last(1)[0]["messages"][-1]["content"]
 
 
+async def test_figures_of_a_summary_that_nothing_shows_are_named(notebook: Notebook) -> None:
+    invented = "The mean is 42.7 and the share is 0.31, from 41 rows."
+    finished = await notebook.cell(run_code("print(0.31)"), final(invented), max_steps=1)
+    assert finished.summary == f"{invented}\n(In nothing that was observed: 42.7.)"
+
+
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
