@@ -56,7 +56,10 @@ def patterns(call: Call) -> tuple[str, ...]:
     risk, own = _risk(call), call.tool.traits.patterns
     if risk in ONLY_ITSELF:
         return (written(call),)
-    found = tuple(own(call.values)) if own is not None else ()
+    try:
+        found = tuple(map(str, own(call.values))) if own is not None else ()
+    except Exception:  # noqa: BLE001 - a tool's own function; without its words a yes is for this very action
+        return (written(call),)
     return found or (f"{call.tool.name} ({risk})",)
 
 

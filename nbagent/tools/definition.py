@@ -19,6 +19,9 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from itertools import islice
 from typing import Annotated, Any, TypedDict, Unpack, get_args, get_origin, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -29,6 +32,7 @@ from nbagent.errors import ToolDefinitionError
 from nbagent.events import Risk
 from nbagent.protocols import ToolContext, ToolResult, ToolSpec
 from nbagent.tool_traits import ToolTraits
+from nbagent.tools.findings import RISKS
 from nbagent.tools.threads import in_a_thread
 
 #: Risk of one call from its arguments: the grade alone, or with the reason in a few words.
@@ -38,6 +42,7 @@ RiskOf = Callable[[Mapping[str, Any], ToolContext], Risk | tuple[Risk, str]]
 LOCAL_TIMEOUT = 5.0
 HTTP_TIMEOUT = 15.0  #: for tools with risk "network" or the tag "http"
 EXTERNAL_TIMEOUT = 30.0  #: for tools with the tag "external": other programs and services
+MOST_ITEMS = 10_000  #: that are taken of a generator
 RETRIES = 2  #: after connection faults, for tools that only read
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -61,7 +66,7 @@ class FunctionTool:
         risk: Risk | RiskOf = "write",
         summarise: Callable[[Any], str] | None = None,
     ) -> None:
-        self.name = name or getattr(function, "__name__", "") or type(function).__name__
+        self.name = name or getattr(_written(function), "__name__", "")
         self.traits = traits
         self._function = function
         self._risk = risk
@@ -99,15 +104,30 @@ class FunctionTool:
         What it returns is told to the model as text; a `ToolResult` is passed on as it is.
         """
         positional, named = self._signature.bind(arguments, context)
-        if inspect.iscoroutinefunction(self._function):
+        written = _written(self._function)
+        value: Any
+        if inspect.isasyncgenfunction(written):
+            value = [item async for item in self._function(*positional, **named)]
+        elif inspect.iscoroutinefunction(written):
             value = await self._function(*positional, **named)
+        elif inspect.isgeneratorfunction(written):
+            value = await in_a_thread(lambda: list(islice(self._function(*positional, **named), MOST_ITEMS)))
         else:
             value = await in_a_thread(self._function, *positional, **named)
-            if inspect.isawaitable(value):  # a partial or a callable object that is async inside
+            if inspect.isawaitable(value):
                 value = await value
         if isinstance(value, ToolResult):
             return value
         return ToolResult("ok", self._summarise(value) if self._summarise else told(value))
+
+
+def _written(function: Callable[..., Any]) -> Any:
+    """Give the function as it was written: within a partial, behind a callable object."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
 
 
 def told(value: Any) -> str:
@@ -184,8 +204,19 @@ def tool(
 
 
 def _traits(declared: Declared) -> ToolTraits:
+    for name in declared:
+        if name not in Declared.__annotations__:
+            nearest = get_close_matches(name, Declared.__annotations__, n=1)
+            hint = f": did you mean {nearest[0]}?" if nearest else ""
+            raise ToolDefinitionError(f"a tool has no {name!r}{hint}")
+    for name in ("timeout", "retries", "cache", "quota"):
+        value = declared.get(name)
+        if value is not None and (not isinstance(value, int | float) or value < 0):
+            raise ToolDefinitionError(f"a tool's {name} is a number from 0 up, not {value!r}")
     risk, tags = declared.get("risk", "write"), declared.get("tags", ())
     fixed = risk if isinstance(risk, str) else None
+    if not callable(risk) and risk not in RISKS:
+        raise ToolDefinitionError(f"a tool's risk is one of {', '.join(RISKS)}, or a function; not {risk!r}")
     tags = (tags,) if isinstance(tags, str) else tuple(tags)
     return ToolTraits(
         risk=fixed,
@@ -208,8 +239,13 @@ def _default_timeout(risk: Risk | None, tags: Sequence[str]) -> float:
 
 def terse_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Give a model's JSON schema without what says nothing: titles and the class's own description."""
-    schema: dict[str, Any] = _without_titles(model.model_json_schema())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a default that the schema cannot show
+        schema: dict[str, Any] = _without_titles(model.model_json_schema())
     schema.pop("description", None)
+    for field in schema.get("properties", {}).values():
+        if not field.get("default", True):  # empty, false or null: that is what leaving it out means
+            del field["default"]
     return schema
 
 
@@ -237,8 +273,10 @@ class _Signature:
     """A function's parameters as a pydantic model, and back to a call."""
 
     def __init__(self, function: Callable[..., Any], name: str, told: Mapping[str, str]) -> None:
+        if not callable(function) or inspect.isclass(function):
+            raise ToolDefinitionError(f"{function!r} is no function: put @tool above a def")
         try:
-            hints = get_type_hints(function, include_extras=True)
+            hints = get_type_hints(_written(function), include_extras=True)
         except (NameError, TypeError) as error:
             raise ToolDefinitionError(f"tool {name}: a type of its parameters is not known: {error}") from None
         self._fields: dict[str, str] = {}  # parameter -> field: a field may not be named `schema` or `_x`
@@ -278,10 +316,8 @@ class _Signature:
 def _model(name: str, fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a default that the schema cannot show
-            model: type[BaseModel] = create_model(f"{name}_arguments", __config__=config, **fields)
-            model.model_json_schema()
+        model: type[BaseModel] = create_model(f"{name}_arguments", __config__=config, **fields)
+        terse_schema(model)
     except (PydanticUserError, TypeError) as error:
         line = str(error).partition("\n")[0].rstrip(".")
         raise ToolDefinitionError(

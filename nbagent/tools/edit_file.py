@@ -20,14 +20,8 @@ LIKENESS = 0.6  #: of lines that could be the ones that were meant
 
 @tool(risk=grade_write, timeout=15, tags=("files",))
 def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> ToolResult:
-    """Replace text in a file. `old` must stand there exactly, once: copy it from read_file with its spaces, and
-    take lines around it in if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.
-
-    Args:
-        path: Relative to the working folder.
-        old: The exact text to replace.
-        new: What stands there instead; empty to delete.
-        replace_all: Replace it wherever it stands.
+    """Replace text in a file. `old` must stand there exactly, once: copy it from read_file with its spaces, with
+    lines around it if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.
     """
     try:
         place = locate(path, context.folder, write=True)

@@ -9,11 +9,14 @@ import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
+from nbagent.errors import NbAgentError
 from nbagent.protocols import ToolResult
 from nbagent.tools.breaker import Breakers
 from nbagent.tools.call import Call, gate, invalid, unavailable
 from nbagent.tools.definition import parameters
+from nbagent.tools.findings import RISKS
 from nbagent.tools.quota import Quotas
 from nbagent.tools.risk import refused
 from nbagent.tools.source import without_fences
@@ -98,6 +101,10 @@ def validate(call: Call) -> ToolResult | None:
         if all(fault["type"] == "value_error" for fault in faults):  # the tool's own words: the fields are right
             return invalid(f"{call.tool.name}: {told}")
         return invalid(f"{call.tool.name}: {told}. Its arguments are: {', '.join(fields) or 'none'}.")
+    except NbAgentError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a validator of the tool's own may do anything
+        return invalid(f"{call.tool.name}: its arguments could not be checked: {type(error).__name__}: {error}")
     return None
 
 
@@ -110,7 +117,10 @@ def _checked(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
         if mended is None:
             raise
         checked = model.model_validate(mended)
-    return checked.model_dump(mode="json", by_alias=True)
+    try:
+        return checked.model_dump(mode="json", by_alias=True)
+    except PydanticSerializationError:  # a default that JSON does not know: the tool has it itself
+        return checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _mended(model: type[BaseModel], values: dict[str, Any], error: ValidationError) -> dict[str, Any] | None:
@@ -145,7 +155,14 @@ def refuse(call: Call) -> ToolResult | None:
 @gate
 def grade(call: Call) -> ToolResult | None:
     """Say how dangerous it looks."""
-    call.risk, call.why = call.tool.grade(call.values, call.context)
+    try:
+        call.risk, call.why = call.tool.grade(call.values, call.context)
+    except NbAgentError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a tool may bring a function for it, which may do anything
+        call.risk, call.why = "destructive", f"its risk is not known: {type(error).__name__}: {error}"
+    if call.risk not in RISKS:
+        call.risk, call.why = "destructive", f"its risk is not known: {call.risk!r}"
     return None
 
 

@@ -17,15 +17,13 @@ MOST_COUNTED = 100_000_000  #: bytes that are read to count the lines of a file
 LARGEST_NOTEBOOK = 20_000_000  #: bytes of a notebook that is read cell by cell
 
 
-@tool(risk="read", timeout=10, tags=("files",))
+@tool(risk="read", timeout=10, parallel_safe=True, tags=("files",))
 def read_file(path: str, context: ToolContext, start: int = 1, lines: int = 200) -> ToolResult:
-    """Read a text file of the working folder, from line `start` on. Use it for code, notes and notebooks; data
-    tables are better read in run_code. Example: {"path": "src/a.py", "start": 40}.
+    """Read a text file or notebook of the working folder, by lines; data tables are better read in run_code.
+    Example: {"path": "src/a.py", "start": 40}.
 
     Args:
-        path: Relative to the working folder.
         start: First line; -20 is the 20th from the end.
-        lines: How many at most.
     """
     try:
         place = locate(path, context.folder)

@@ -12,7 +12,7 @@ from nbagent.tools.long_outputs import file_of, handles
 from nbagent.tools.read_file import whole_lines
 
 
-@tool(risk="read", timeout=20, tags=("outputs",))
+@tool(risk="read", timeout=20, parallel_safe=True, tags=("outputs",))
 async def read_output(
     handle: str, context: ToolContext, start: int = 1, lines: int = 100, pattern: str = ""
 ) -> ToolResult:
@@ -20,9 +20,7 @@ async def read_output(
     "pattern": "error"}.
 
     Args:
-        handle: As it stands at the cut.
         start: First line; -20 is the 20th from the end.
-        lines: How many at most.
         pattern: Regular expression: only the lines that match.
     """
     file = file_of(handle, context.session_folder)

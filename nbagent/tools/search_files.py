@@ -39,14 +39,12 @@ async def search_files(
     ignore_case: bool = False,
     most: int = 50,
 ) -> ToolResult:
-    """Find the lines of text files that match a regular expression; without a pattern, list files and sizes.
+    """Find lines of text files by a regular expression; without a pattern, list files and sizes.
     Example: {"pattern": "def load\\\\w+", "files": "*.py"}. Mistake: searching one big table, which run_code does.
 
     Args:
-        pattern: Regular expression within one line; empty to list files.
-        path: Folder or file to search.
-        files: Names to take, e.g. *.csv or src/**/*.py.
-        ignore_case: Take upper and lower case for the same.
+        path: Folder or file.
+        files: Names to take, e.g. src/**/*.py.
         most: Lines to show.
     """
     try:

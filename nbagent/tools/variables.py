@@ -32,10 +32,9 @@ class BringVariable:
     spec = ToolSpec(
         name=name,
         description=(
-            "Copy a variable of the user's into your kernel under the same name. Use it before run_code when the"
-            ' task is about data they loaded. Example: {"name": "df"}. It is a copy: changing it does not'
-            " change the user's. Mistakes: bringing what you made yourself; giving an expression such as df.head()"
-            " and no name."
+            "Copy a variable of the user's into your kernel under the same name, for data they loaded."
+            ' Example: {"name": "df"}. Changing the copy does not change theirs. Mistakes: bringing what you made'
+            " yourself; an expression such as df.head() and no name."
         ),
         schema=terse_schema(BringVariableArguments),
     )

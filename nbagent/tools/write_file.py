@@ -18,13 +18,8 @@ LARGEST_LOOK = 5_000_000  #: bytes of what stood there that are looked at
 
 @tool(risk=grade_write, timeout=10, tags=("files",))
 def write_file(path: str, content: str, context: ToolContext) -> ToolResult:
-    """Write a whole text file; missing folders are made. Use it for new files; to change one use edit_file.
-    Example: {"path": "notes.md", "content": "# Notes\\n"}. Mistakes: leaving out what should stay in the file;
-    writing data that run_code could save.
-
-    Args:
-        path: Relative to the working folder.
-        content: All that shall stand in it.
+    """Write a whole new text file, or replace one; to change one use edit_file, to save data run_code.
+    Example: {"path": "notes.md", "content": "# Notes\\n"}. Mistake: leaving out what should stay.
     """
     try:
         place = locate(path, context.folder, write=True)

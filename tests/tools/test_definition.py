@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,9 +13,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from nbagent.errors import ToolDefinitionError
-from nbagent.protocols import ToolContext, ToolResult
+from nbagent.protocols import Approval, ToolContext, ToolResult
 from nbagent.tools.definition import FunctionTool, tool
-from tests.tools.conftest import Context
+from tests.tools.calls import Desk
+from tests.tools.conftest import Context, User
 
 
 class Point(BaseModel):
@@ -140,6 +143,57 @@ async def test_a_tool_may_say_itself_how_it_went(context: Context) -> None:
     assert (await judge.run({}, context)).notice == "It did not go."
 
 
+class Adder:
+    def __call__(self, a: int, b: int = 1) -> str:
+        """Add."""
+        return str(a + b)
+
+
+async def later(a: int) -> str:
+    """Answer later."""
+    return f"later {a}"
+
+
+def counting(a: int) -> Iterator[int]:
+    """Count."""
+    yield from range(a)
+
+
+async def counting_later(a: int) -> AsyncIterator[int]:
+    """Count."""
+    for number in range(a):
+        yield number
+
+
+def default_of_its_own(a: Any = Adder) -> str:
+    """Have a default that JSON does not know."""
+    return str(a is Adder)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "text"),
+    [
+        (Adder(), {"a": 2}, "3"),
+        (Adder().__call__, {"a": 2, "b": 5}, "7"),
+        (partial(later, 4), {}, "later 4"),
+        (partial(Adder(), b=3), {"a": 2}, "5"),
+        (counting, {"a": 3}, "[0,1,2]"),
+        (counting_later, {"a": 2}, "[0,1]"),
+        (default_of_its_own, {}, "True"),
+    ],
+)
+async def test_whatever_can_be_called_with_names_can_be_a_tool(
+    tmp_path: Path, function: Any, arguments: dict[str, Any], text: str
+) -> None:
+    desk = Desk(tmp_path)
+    made = tool(name="it", description="Do it.")(function)
+    assert await desk.call(desk.gateway(made), "it", **arguments) == ("ok", fenced(text))
+
+
+def fenced(text: str) -> str:
+    return f"<output 3fa9c1>\n{text}\n</output 3fa9c1>"
+
+
 def no_type(a) -> str:  # type: ignore[no-untyped-def]
     """Do."""
     return str(a)
@@ -171,12 +225,48 @@ def unknown(a: NotThere) -> None:  # type: ignore[name-defined]  # noqa: F821
         (socket_like, "a model cannot send such a parameter"),
         (unknown, "NotThere"),
         (lambda: 1, "cannot be a tool's name"),
+        (Adder, "is no function"),
+        (3, "is no function"),
     ],
 )
 def test_what_cannot_be_a_tool_says_why_in_one_line(function: Any, words: str) -> None:
     with pytest.raises(ToolDefinitionError, match=words) as raised:
         tool(function)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"risk": "high"}, "risk is one of read, write"),
+        ({"timeout": -3}, "timeout is a number from 0 up, not -3"),
+        ({"quota": "5"}, "quota is a number"),
+        ({"timeuot": 3}, "no 'timeuot': did you mean timeout"),
+    ],
+)
+def test_what_is_said_of_a_tool_is_checked(declared: Any, words: str) -> None:
+    with pytest.raises(ToolDefinitionError, match=words):
+        tool(**declared)(undocumented_with_text)
+
+
+async def test_a_tools_own_functions_may_fail(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, user=User(Approval(True, "user", always="pattern")))
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("risk")
+
+    made = tool(risk=broken, patterns=broken)(undocumented_with_text)
+    for _ in range(2):
+        assert (await desk.call(desk.gateway(made), made.name, a=1))[0] == "ok"
+        assert desk.last.risk == "destructive"
+    assert desk.last.approved_by == "rule"
+    odd = tool(risk=lambda *_: "high")(undocumented_with_text)  # type: ignore[arg-type]
+    await desk.call(desk.gateway(odd), odd.name, a=1)
+    assert desk.last.risk == "destructive"
+    mute = tool(summarise=broken)(undocumented_with_text)
+    status, text = await desk.call(desk.gateway(mute), mute.name, a=1)
+    assert status == "error"
+    assert "KeyError: 'risk'" in text
 
 
 @pytest.mark.parametrize(

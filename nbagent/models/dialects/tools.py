@@ -25,7 +25,12 @@ class ToolsDialect:
             "tools": [
                 {
                     "type": "function",
-                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        # That nothing else is allowed is checked when it comes: no model reads it.
+                        "parameters": {k: v for k, v in tool.schema.items() if k != "additionalProperties"},
+                    },
                 }
                 for tool in tools
             ]
