@@ -120,7 +120,7 @@ class Conversation:
             case ActionFinished():
                 self._must_act = event.status in ("error", "invalid", "timeout")
             case Observed():
-                self._pending.observed[event.call_id] = event.text
+                self._pending.observed[event.call_id] = event
             case Nudged():
                 self._pending.notes.append(event.text)
             case PlanMade() | PlanUpdated():
@@ -234,9 +234,11 @@ class Conversation:
         if pending.is_empty or self._dialect is None:
             return
         actions = list(pending.actions.values())
+        not_run = Observed(text=NOT_RUN)
         observations = [
-            Observation(action.call_id, action.tool, pending.observed.get(action.call_id, NOT_RUN))
+            Observation(action.call_id, action.tool, seen.text, tuple(seen.images))
             for action in actions
+            for seen in [pending.observed.get(action.call_id, not_run)]
         ]
         raw = "" if pending.edited else pending.raw
         self._take(Step(self._dialect, pending.thought, raw, actions, observations, tuple(pending.notes)))
@@ -287,7 +289,7 @@ class _PendingStep:
         self.thought = ""
         self.raw = ""
         self.actions: dict[str, Action] = {}
-        self.observed: dict[str, str] = {}
+        self.observed: dict[str, Observed] = {}
         self.notes: list[str] = []
         self.edited = False
 

@@ -217,6 +217,7 @@ class Observed(Event):
 
     type: Literal["Observed"] = "Observed"
     text: str
+    images: list[dict[str, str]] = Field(default_factory=list)  #: sent with it, each as `{kind: base64}`
 
 
 class StepFinished(Event):

@@ -31,7 +31,7 @@ HARMLESS = frozenset(
     {"model", "dialect", "temperature", "max_reply_tokens", "context_window", "cells", "toolset"}
     | {"allow_tools", "deny_tools", "max_steps", "max_seconds", "max_tokens", "max_cost", "cell_timeout"}
     | {"startup_timeout", "first_token_timeout", "stream_timeout", "max_retry_seconds"}
-    | {"observation_characters", "output_characters"}
+    | {"observation_characters", "output_characters", "vision", "image_pixels"}
 )
 #: Values that are never shown.
 _SECRET = frozenset({"api_key"})

@@ -5,7 +5,7 @@ Implementations live in the layer above and do not know each other; the loop is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -68,6 +68,7 @@ class Observation:
     call_id: str
     tool: str
     text: str
+    images: Sequence[Mapping[str, str]] = ()  #: each as `{kind: base64}`; for dialects that can send them
 
 
 class Dialect(Protocol):
@@ -292,6 +293,7 @@ class ToolResult:
     kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
     notice: str = ""
     changes: str = ""
+    images: Sequence[dict[str, str]] = ()  #: figures for a model that sees, each as `{kind: base64}`
     denied_by: Literal["", "user", "nobody"] = ""  #: who did not say yes, where someone had to
 
 
@@ -306,6 +308,7 @@ class ToolContext(Protocol):
     nonce: str  #: fences data in observations
     cell_timeout: float  #: seconds
     observation_characters: int
+    image_pixels: int  #: longest side of figures that are sent to the model; 0: it is sent none
 
     def emit(self, event: Event) -> None:
         """Record and show an event of this call. Safe from the tool's own thread; dropped after its time-out."""

@@ -191,9 +191,8 @@ class Session:
         if self._host is None:
             raise TransferError("there is no notebook here to bring from")
         await self.kernel.start()
-        return await self._sharing.bring(
-            name, self._run_context(self.resolved.settings, self.resolved.settings.observation_characters)
-        )
+        settings = self.resolved.settings
+        return await self._sharing.bring(name, self._run_context(settings, settings.observation_characters))
 
     async def undo(self, ask: Ask, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
         """Undo the last `count` actions that ran code: variables and, unless `files` is false, files.
@@ -312,7 +311,7 @@ class Session:
             meter=meter,
             emit=self._emit,
             ask=meter.asked,
-            tool_context=self._run_context(settings, choice.observation_characters),
+            tool_context=self._run_context(settings, choice.observation_characters, choice.image_pixels),
             kernel_ready=self._kernel_starting(settings),
             beside=Beside.of(
                 settings,
@@ -352,7 +351,7 @@ class Session:
                 )
             )
 
-    def _run_context(self, settings: Settings, observation_characters: int) -> RunContext:
+    def _run_context(self, settings: Settings, observation_characters: int, image_pixels: int = 0) -> RunContext:
         return RunContext(
             kernel=self.kernel,
             host=self._host,
@@ -362,6 +361,7 @@ class Session:
             nonce=self._nonce,
             cell_timeout=settings.cell_timeout,
             observation_characters=observation_characters,
+            image_pixels=image_pixels,
             emit=self._emit,
             things=self.kept,
         )

@@ -164,6 +164,12 @@ class Settings(BaseModel):
     observation_characters: int = Field(
         4000, ge=200, description="Characters of one action's outputs that the model is shown."
     )
+    vision: Literal["auto", "on", "off"] = Field(
+        "auto", description="Whether figures are sent to the model: auto (to models known to see), on, off."
+    )
+    image_pixels: int = Field(
+        1024, ge=64, le=8192, description="Longest side of a figure that is sent, in pixels."
+    )
     output_characters: int = Field(
         200_000, ge=1000, description="Characters of one action's text outputs that are kept and shown."
     )

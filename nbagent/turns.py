@@ -60,7 +60,7 @@ class Step:
     def with_observations(self, shorter: dict[str, str]) -> Step:
         """Give the same step with other texts of what was observed, by call id."""
         observations = [
-            Observation(seen.call_id, seen.tool, shorter.get(seen.call_id, seen.text))
+            Observation(seen.call_id, seen.tool, shorter[seen.call_id]) if seen.call_id in shorter else seen
             for seen in self.observations
         ]
         return replace(self, observations=observations)

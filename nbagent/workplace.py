@@ -44,6 +44,7 @@ class RunContext:
     nonce: str
     cell_timeout: float
     observation_characters: int
+    image_pixels: int
     emit: Callable[[Event], None]
     things: dict[type[Any], Any]  #: what tools keep for the session, by its class
 

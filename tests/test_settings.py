@@ -59,6 +59,8 @@ def test_every_setting_has_an_environment_variable_and_a_sentence(name: str) -> 
         "rerun": "all",
         "replay": "only",
         "toolset": "full",
+        "vision": "on",
+        "image_pixels": "800",
         "approach": "plotting",
         "reflect": "off",
         "plan": "true",

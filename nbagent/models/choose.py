@@ -16,6 +16,7 @@ from nbagent.models.address import normalise
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
 from nbagent.models.pricing import FREE, Price, price_of
+from nbagent.models.vision import sees
 from nbagent.models.window import Window, asked_window
 from nbagent.protocols import Model
 from nbagent.settings import Settings
@@ -57,6 +58,7 @@ class Choice:
     parameters: dict[str, float | int]
     window: Window
     observation_characters: int
+    image_pixels: int = field(default=0, kw_only=True)  #: longest side of figures that are sent; 0: none are
     price: Price | None  #: None where it is not known
     key: str  #: server and model, as what is remembered of them is filed
     negotiable: bool = False  #: another dialect may be tried where this one does not work
@@ -151,10 +153,15 @@ async def _server(settings: Settings) -> Choice:
         parameters=parameters,
         window=_window(settings, model),
         observation_characters=settings.observation_characters,
+        image_pixels=settings.image_pixels if _sees(settings) else 0,
         price=price,
         key=f"{normalise(settings.base_url)} {settings.model}",
         negotiable=settings.dialect == "auto",
     )
+
+
+def _sees(settings: Settings) -> bool:
+    return settings.vision == "on" or (settings.vision == "auto" and sees(settings.model))
 
 
 def _given_price(text: str) -> Price | None:

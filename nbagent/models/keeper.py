@@ -9,6 +9,7 @@ from nbagent.settings import Settings
 MODEL_SETTINGS = {
     *("model", "base_url", "api_key", "dialect", "temperature", "max_reply_tokens", "context_window"),
     *("first_token_timeout", "stream_timeout", "max_retry_seconds", "observation_characters", "price"),
+    *("vision", "image_pixels"),
 }
 
 

@@ -47,6 +47,7 @@ class CallContext:
     nonce: str
     cell_timeout: float
     observation_characters: int
+    image_pixels: int
     loop: asyncio.AbstractEventLoop
     over: bool = False  #: the call is answered: what a left tool still says belongs to nobody
 
@@ -83,6 +84,7 @@ class CallContext:
             whole.nonce,
             whole.cell_timeout,
             whole.observation_characters,
+            whole.image_pixels,
             asyncio.get_running_loop(),
         )
 

@@ -28,6 +28,7 @@ from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.hints import hint
 from nbagent.tools.inputs import Inputs
 from nbagent.tools.own_files import OwnFiles
+from nbagent.tools.pictures import pictures
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
@@ -105,6 +106,7 @@ class RunCode:
         _tell_of_loss(executed, context)
         told = [variables_line(executed.changes, executed.gone), files_line(changed), self._hint(executed)]
         text = tell(outputs, executed)
+        pixels = context.image_pixels
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
             "\n".join(filter(None, [text, failing_tests(text, self._workspace)])),
@@ -112,6 +114,7 @@ class RunCode:
             execution_count=executed.execution_count,
             notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
             changes="\n".join(filter(None, told)),
+            images=await asyncio.to_thread(pictures, outputs, pixels) if pixels else (),
         )
 
     def _hint(self, executed: Executed) -> str:

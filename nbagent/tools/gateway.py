@@ -130,7 +130,7 @@ class Gateway:
                 cached=call.cached,
             )
         )
-        context.record(Observed(text=text))
+        context.record(Observed(text=text, images=list(result.images)))
         return text
 
 

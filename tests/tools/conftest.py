@@ -29,6 +29,7 @@ class Context:
     nonce: str = "3fa9c1"
     cell_timeout: float = 30
     observation_characters: int = 4000
+    image_pixels: int = 0
     events: list[Event] = field(default_factory=list)
     things: dict[type[Any], Any] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from nbagent.events import DialectName
@@ -59,11 +59,21 @@ class ToolsDialect:
         return {"role": "assistant", "content": thought if thought.strip() else None, "tool_calls": calls}
 
     def observations(self, observations: Sequence[Observation]) -> list[dict[str, Any]]:
-        """Give one tool message for each call."""
-        return [
+        """Give one tool message for each call, then the figures: only a user's message may hold any."""
+        messages: list[dict[str, Any]] = [
             {"role": "tool", "tool_call_id": observation.call_id, "content": observation.text}
             for observation in observations
         ]
+        parts = [part for observation in observations for part in _figures(observation)]
+        return [*messages, {"role": "user", "content": parts}] if parts else messages
+
+
+def _figures(observation: Observation) -> Iterator[dict[str, Any]]:
+    """Give the figures of an observation as parts of a message, each under the number that its text names."""
+    for number, image in enumerate(observation.images, 1):
+        for kind, data in image.items():
+            yield {"type": "text", "text": f"Figure {number} of the {observation.tool} output above:"}
+            yield {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
 
 
 def _sendable(arguments: str) -> str:
