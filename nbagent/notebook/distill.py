@@ -55,7 +55,7 @@ def distill(items: Sequence[Item], events: Sequence[Event]) -> Distilled:
     imports = _imports(flow, kept)
     result = Distilled(imports=list(dict.fromkeys(flow.imports[number].line for number in imports)))
     for index, (item, source) in enumerate(cells):
-        rest = _without(source.code, [flow.imports[n] for n in imports if flow.imports[n].cell == index])
+        rest = _without(source.code, [statement for statement in flow.imports if statement.cell == index])
         if index in kept and (_does_something(rest) or isinstance(item, Shared)):
             result.kept[id(item)] = rest
             if index in roots:
@@ -135,14 +135,15 @@ def _writes(grader: Grader, code: str) -> bool:
 
 
 def _imports(flow: Flow, kept: set[int]) -> list[int]:
-    """Give the imports that come first: what kept cells use or hold, and those that work by being imported."""
+    """Give the imports that come first: those that kept cells use, and those that work by being imported."""
     used = set().union(*(flow.nodes[index].imports for index in kept))
+    opaque = any(flow.nodes[index].opaque for index in kept)
     by_anyone = set().union(*(node.imports for node in flow.nodes))
     return [
         number
         for number, statement in enumerate(flow.imports)
         if number in used
-        or statement.cell in kept
+        or (opaque and statement.cell in kept)
         or (number not in by_anyone and _works_by_itself(statement, flow, by_anyone))
     ]
 

@@ -204,7 +204,8 @@ class _Run:
                 break
         causes = _Causes([_source(cell) for _, cell in code])
         self.verdict.differs = [Differs(number, why, causes.of({index})) for index, number, why in differing]
-        self.verdict.cautions = causes.of({index for index, (_, cell) in enumerate(code) if cell.get("outputs")})
+        shown = {index for index, (_, cell) in enumerate(code) if cell.get("outputs")}
+        self.verdict.cautions = causes.of(shown, sure_only=True)
 
     async def _cell(self, number: int, cell: Mapping[str, Any]) -> str:
         """Execute one cell; say how it differs."""
@@ -247,14 +248,17 @@ class _Causes:
     def __init__(self, sources: Sequence[str]) -> None:
         self._flow = Flow([Source(source) for source in sources], hoist=False)
 
-    def of(self, cells: set[int]) -> tuple[str, ...]:
-        """Name what these cells depend on that differs from run to run."""
+    def of(self, cells: set[int], *, sure_only: bool = False) -> tuple[str, ...]:
+        """Name what these cells depend on that differs, or may differ, from run to run."""
         nodes = [self._flow.nodes[cell] for cell in sorted(self._flow.needed_by(cells))]
         drawn = sorted({kind for node in nodes for kind in node.drawn})
+        perhaps = any(node.perhaps_drawn for node in nodes) and not sure_only and not drawn
         clocks = sorted({name for node in nodes for name in node.clocks})
         found = []
         if drawn:
             found.append(f"random numbers are drawn without a seed ({', '.join(drawn)})")
+        if perhaps:
+            found.append("a model is fitted without random_state")
         if clocks:
             found.append(f"the code asks for what differs each time ({', '.join(clocks)})")
         return tuple(found)

@@ -43,6 +43,8 @@ def kept(log: Log) -> list[str]:
         (["x = 1", "globals()['x'] = 5", "y = 2", "print(x)"], [0, 1, 3]),
         (["import random\nrandom.seed(1)", "random.random()", "x = 1", "print(random.random())"], [0, 1, 3]),
         (["import random", "random.random()", "random.seed(1)", "print(random.random())"], [0, 2, 3]),
+        (["x = 1", "class A:\n    x = 5\n    def f(self): return 2", "y = 2", "print(x)"], [0, 3]),
+        (["T = int", "def f(a: T) -> T: return a", "y = 2", "print(f(1))"], [0, 1, 3]),
         (["import warnings\nwarnings.filterwarnings('ignore')", "x = 2", "print(1)"], [0, 2]),
         (["import numpy as np\nnp.set_printoptions(precision=2)", "x = 2", "print(np.pi)"], [0, 2]),
         (["import matplotlib.pyplot as plt\nplt.rcParams['font.size'] = 9", "x = 2", "print(1)"], [0, 2]),
@@ -85,6 +87,14 @@ def test_an_import_stays_where_it_is_when_it_means_something_else_there() -> Non
     assert kept(log.answer("7")) == cells
     log = Log().task().ran("from a import f\nx = f()").ran("from b import f\ny = f()").ran("print(x)", stream("7"))
     assert kept(log.answer("7")) == ["from a import f\nx = f()", "print(x)"]
+    log = (
+        Log()
+        .task()
+        .ran("import numpy as np, os\nimport json\nx = os.sep")
+        .ran("print(x)", stream("7"))
+        .answer("7")
+    )
+    assert kept(log) == ["import numpy as np, os", "x = os.sep", "print(x)"]
     log = Log().task().ran("import hvplot.pandas\nimport json").ran("print(7)", stream("7")).answer("7")
     assert kept(log) == ["import hvplot.pandas", "print(7)"]
 

@@ -8,10 +8,18 @@ from dataclasses import replace
 
 from nbagent.notebook.slicing import knowledge
 from nbagent.notebook.slicing.effects import CallScanner
-from nbagent.notebook.slicing.functions import NO_EFFECT, Latent, definition_latent, function_latent, meaning
+from nbagent.notebook.slicing.functions import (
+    NO_EFFECT,
+    PERHAPS,
+    Latent,
+    definition_latent,
+    function_latent,
+    meaning,
+)
 from nbagent.notebook.slicing.sources import NOTHING, Sources
 from nbagent.notebook.slicing.state import Import, Node, State, Value
 
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 #: IPython's names for what earlier cells were and gave, which count cells.
 _HISTORY = re.compile(r"In|Out|_{1,3}|_i{1,3}|_i?\d+|_[dos]h|_ih")
 
@@ -23,10 +31,13 @@ class CellScanner(CallScanner):
         super().__init__(state.modules)
         self._state, self._index, self._node = state, index, node
         self._performing: set[str] = set()
+        self._of_class: set[str] | None = None  #: names that the class at hand has bound so far
 
     # -- reading --
 
     def load(self, name: str) -> None:
+        if self._of_class is not None and name in self._of_class:
+            return
         if name not in self._state.values and _HISTORY.fullmatch(name):
             self._node.depends |= set(range(self._index))
         if self.is_builtin(name):
@@ -90,7 +101,7 @@ class CellScanner(CallScanner):
         for changed in latent.changes:
             self.change(changed, deep=True)
         for state in latent.states:
-            self.state(state)
+            self.state(state.removesuffix(PERHAPS), certain=not state.endswith(PERHAPS))
         for call in latent.calls:
             if self._changes_arguments(call.name, certain=call.certain):
                 for given in call.given:
@@ -132,7 +143,7 @@ class CellScanner(CallScanner):
         for value in self._state.values.values():
             if value.own & owners or value.inner & owners:
                 value.inner |= given.every
-                value.latent |= given.latent
+                value.latent = replace(value.latent | given.latent, function=value.latent.function)
                 value.known = value.known and given.known
 
     def call(self, name: str, arguments: Sources) -> None:
@@ -202,6 +213,9 @@ class CellScanner(CallScanner):
         return name in self._state.values
 
     def bind(self, name: str, value: ast.expr | None, sources: Sources) -> None:
+        if self._of_class is not None:
+            self._of_class.add(name)
+            return
         made = self._value(value, sources)
         self.modules.pop(name, None)
         self._state.import_of.pop(name, None)
@@ -301,7 +315,7 @@ class CellScanner(CallScanner):
         latent = definition_latent(self.modules, node)
         if isinstance(node, ast.ClassDef):
             given = [*node.bases, *node.decorator_list]
-            self.run([item for item in node.body if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)])
+            self._class_body([item for item in node.body if not isinstance(item, _FUNCTIONS)])
         else:
             given = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)]
         held = self._value(None, Sources(holds=frozenset().union(*(self.sources(item).every for item in given))))
@@ -309,6 +323,12 @@ class CellScanner(CallScanner):
         self._put(node.name, made)
         if isinstance(node, ast.ClassDef) and _has_attributes(node):
             made.inner |= made.own
+
+    def _class_body(self, body: list[ast.stmt]) -> None:
+        """Run a class's own statements: what they bind is the class's."""
+        before, self._of_class = self._of_class, set(self._of_class or ())
+        self.run(body)
+        self._of_class = before
 
     def imported(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> None:
         name, stands_for = meaning(node, alias)
@@ -337,7 +357,7 @@ class CellScanner(CallScanner):
 
     # -- the process --
 
-    def state(self, name: str, *, changed: bool = True, renewed: bool = False) -> None:
+    def state(self, name: str, *, renewed: bool = False, certain: bool = True) -> None:
         self._node.states.add(name)
         if name == "settings":
             self._node.changes_settings = True
@@ -345,14 +365,13 @@ class CellScanner(CallScanner):
             if renewed:
                 self._state.seeded.add(name)
             elif name not in self._state.seeded:
-                self._node.drawn.add(name.partition(" ")[2])
+                (self._node.drawn if certain else self._node.perhaps_drawn).add(name.partition(" ")[2])
                 return
         users = self._state.states.setdefault(name, set())
         self._node.depends |= set() if renewed and self.sure else users
         if renewed and self.sure:
             users.clear()
-        if changed:
-            users.add(self._index)
+        users.add(self._index)
 
     def opaque(self, why: str) -> None:
         self._node.opaque = self._node.opaque or why
@@ -369,6 +388,9 @@ class CellScanner(CallScanner):
 def _has_attributes(node: ast.ClassDef) -> bool:
     """Whether a class has values of its own, which its objects share."""
     return any(
-        isinstance(item, ast.Assign | ast.AnnAssign) and not isinstance(item.value, ast.Constant)
+        isinstance(item, ast.Assign | ast.AnnAssign)
+        and item.value is not None
+        and not isinstance(item.value, ast.Constant)
+        and not (isinstance(item.value, ast.Call) and ast.unparse(item.value.func).endswith("field"))
         for item in node.body
     )

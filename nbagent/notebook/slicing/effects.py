@@ -115,7 +115,7 @@ class CallScanner(Scanner):
         receiver, arguments, name = self.sources(function.value), self.arguments(node), function.attr
         inplace = any(keyword.arg in ("inplace", "out") for keyword in node.keywords)
         own = self.changes_by_method(receiver, name)
-        if own is None and name in knowledge.DRAWING_METHODS:
+        if own is None and name in knowledge.DRAWING_METHODS | knowledge.FITTING_METHODS:
             self._draws(f"numpy.random.{name}", node)
         if name in knowledge.ARGUMENT_CHANGING or own:
             self.change_all(arguments, deep=True)
@@ -134,7 +134,9 @@ class CallScanner(Scanner):
         given = {keyword.arg for keyword in node.keywords} & knowledge.OWN_GENERATOR
         if dotted in knowledge.SEEDS or last in knowledge.NOT_DRAWING or given:
             return
-        if dotted.startswith("numpy.random.") or last in knowledge.DRAWING_METHODS:
+        if last in knowledge.FITTING_METHODS:
+            self.state("random numpy", certain=False)
+        elif dotted.startswith("numpy.random.") or last in knowledge.DRAWING_METHODS:
             self.state("random numpy")
         if dotted.startswith("random."):
             self.state("random random")

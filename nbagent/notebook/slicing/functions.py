@@ -10,6 +10,8 @@ from nbagent.notebook.slicing.sources import NOTHING, Sources
 
 #: Methods that Python calls by itself: what they change changes at any use of the object.
 _MADE_BY = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"})
+#: Ends the name of a state that a body may use, or not.
+PERHAPS = "?"
 _NAMING = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler),
     *(ast.MatchAs, ast.MatchStar),
@@ -235,8 +237,8 @@ class BodyScanner(CallScanner):
     def is_bound(self, name: str) -> bool:
         return name in self._local
 
-    def state(self, name: str, *, changed: bool = True, renewed: bool = False) -> None:
-        self.found.states.add(name)
+    def state(self, name: str, *, renewed: bool = False, certain: bool = True) -> None:
+        self.found.states.add(name if certain else name + PERHAPS)
 
     def opaque(self, why: str) -> None:
         self.found.opaque = True

@@ -125,9 +125,10 @@ SEEDS = {"random.seed": "random", "numpy.random.seed": "numpy", "numpy.random.se
 }
 #: Functions and methods that draw from a global generator unless they are given one of their own.
 DRAWING_METHODS = words(
-    "sample train_test_split fit fit_transform fit_predict shuffle cross_val_score KFold make_classification "
-    "make_regression make_blobs permutation_importance"
+    "sample train_test_split shuffle make_classification make_regression make_blobs permutation_importance"
 )
+#: Those that draw for some kinds of models only.
+FITTING_METHODS = words("fit fit_transform fit_predict cross_val_score partial_fit")
 OWN_GENERATOR = words("random_state seed rng generator")
 NOT_DRAWING = words("default_rng Generator RandomState Random SystemRandom PCG64 SeedSequence getstate get_state")
 

@@ -63,8 +63,8 @@ class Scanner(Tracer, ast.NodeVisitor):
     def call(self, name: str, arguments: Sources) -> None:
         """What a name stands for is called."""
 
-    def state(self, name: str, *, changed: bool = True, renewed: bool = False) -> None:
-        """A state of the process, not of a name, is used."""
+    def state(self, name: str, *, renewed: bool = False, certain: bool = True) -> None:
+        """A state of the process, not of a name, is used and changed; `renewed`: whatever it was before."""
 
     def opaque(self, why: str) -> None:
         """Code runs that cannot be read: it may do anything."""
@@ -250,7 +250,9 @@ class Scanner(Tracer, ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         arguments = node.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         self.run([*node.decorator_list, *arguments.defaults, *arguments.kw_defaults, node.returns])
+        self.run(argument.annotation for argument in every if argument is not None)
         self.use_all(*node.decorator_list)
         self.define(node)
 

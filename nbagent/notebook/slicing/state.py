@@ -27,6 +27,7 @@ class Node:
     binds: set[str] = field(default_factory=set)
     states: set[str] = field(default_factory=set)  #: that it uses or changes
     drawn: set[str] = field(default_factory=set)  #: generators that it draws from though nothing seeded them
+    perhaps_drawn: set[str] = field(default_factory=set)  #: by what draws in some cases only
     clocks: set[str] = field(default_factory=set)  #: what it asks for the time or other things that never repeat
     changes_settings: bool = False
     opaque: str = ""  #: why it cannot be read
