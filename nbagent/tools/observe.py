@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.long_outputs import keep
-from nbagent.tools.shape import cut, fence
+from nbagent.tools.shape import cut, fence, unmarked
 
 
 def observation(result: ToolResult, context: ToolContext, *, pages: bool) -> str:
@@ -13,7 +13,9 @@ def observation(result: ToolResult, context: ToolContext, *, pages: bool) -> str
     `pages`: the model has `read_output`, so what is cut is kept under a handle that it can ask for.
     """
     notice = context.redactor.text(result.notice)
-    text, changes = (context.redactor.text(part.strip("\n")) for part in (result.text, result.changes))
+    text, changes = (
+        unmarked(context.redactor.text(part.strip("\n")), context.nonce) for part in (result.text, result.changes)
+    )
     limit = max(context.observation_characters - len(changes), context.observation_characters // 2)
     handle = keep(text, context.session_folder) if pages and len(text) > limit else ""
     told = "\n".join(part for part in (cut(text, limit, handle), changes) if part.strip())

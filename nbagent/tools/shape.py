@@ -122,9 +122,13 @@ def fence(data: str, nonce: str, limit: int) -> str:
     No mark with the nonce can stand in the data, so that it cannot end the block. Elsewhere the nonce may
     stand: it could be a part of a number.
     """
+    return f"<output {nonce}>\n{cut(unmarked(data, nonce), limit)}\n</output {nonce}>"
+
+
+def unmarked(data: str, nonce: str) -> str:
+    """Take the nonce out of what looks like a mark: before anything is cut, or half a mark could be left."""
     mark = re.compile(rf"(<\s{{0,9}}/?\s{{0,9}}output\b[^<>\n]{{0,20}}?){re.escape(nonce)}", re.IGNORECASE)
-    data = cut(mark.sub(r"\1…", data), limit)
-    return f"<output {nonce}>\n{data}\n</output {nonce}>"
+    return mark.sub(r"\1…", data)
 
 
 def _one(output: Output, executed: Executed, figures: Iterator[int]) -> str:

@@ -51,7 +51,7 @@ def test_types_and_docstring_become_the_schema_without_titles() -> None:
         "enum": ["m", "km"],
         "type": "string",
     }
-    assert schema["properties"]["title"] == {"default": "", "type": "string"}
+    assert schema["properties"]["title"] == {"type": "string"}
     assert schema["required"] == ["a"]
     assert schema["additionalProperties"] is False
     assert "title" not in schema
