@@ -51,9 +51,7 @@ def ripgrep() -> str | None:
     return shutil.which("rg")
 
 
-async def find_lines(
-    pattern: str, folder: Path, files: Sequence[str], *, ignore_case: bool, program: str | None
-) -> list[Found]:
+async def find_lines(pattern: str, folder: Path, files: Sequence[str], *, program: str | None) -> list[Found]:
     """Find matching lines in the text files among `files` of `folder`, by path and line; at most `MOST_FOUND`.
 
     `program` is ripgrep, or None for Python. Cancelling ends the processes.
@@ -66,14 +64,12 @@ async def find_lines(
     if program is not None and not _TAKEN_DIFFERENTLY.search(pattern):
         for encoding in sorted(set(by_encoding) & set(_RIPGREP_ENCODINGS)):
             try:
-                found += await _with_ripgrep(
-                    program, pattern, folder, by_encoding[encoding], encoding, ignore_case
-                )
+                found += await _with_ripgrep(program, pattern, folder, by_encoding[encoding], encoding)
             except SearchFailed:  # a pattern that is none for ripgrep may be one for Python
                 break
             del by_encoding[encoding]
     if by_encoding:
-        found += await _with_python(pattern, folder, by_encoding, ignore_case)
+        found += await _with_python(pattern, folder, by_encoding)
     return sorted(found, key=lambda one: (one.path, one.line))[:MOST_FOUND]
 
 
@@ -90,11 +86,11 @@ def _sorted_by_encoding(folder: Path, files: Sequence[str]) -> dict[str, list[st
 
 
 async def _with_ripgrep(
-    program: str, pattern: str, folder: Path, files: Sequence[str], encoding: str, ignore_case: bool
+    program: str, pattern: str, folder: Path, files: Sequence[str], encoding: str
 ) -> list[Found]:
     options = ["--no-config", "--no-messages", "--null", "--line-number", "--with-filename", "--no-heading"]
     options += ["--color=never", "--text", "--crlf", "--column", f"--max-count={MOST_FOUND}", "--sort=path"]
-    options += [f"--encoding={_RIPGREP_ENCODINGS[encoding]}", *(["--ignore-case"] if ignore_case else [])]
+    options += [f"--encoding={_RIPGREP_ENCODINGS[encoding]}"]
     found: list[Found] = []
     for some in _portions(files):
         words = [program, *options, f"--regexp={pattern}", "--", *(f"./{name}" for name in some)]
@@ -117,10 +113,8 @@ def _of_ripgrep(output: bytes) -> Iterator[Found]:
             yield Found(os.fsdecode(path).removeprefix("./"), line, shown)
 
 
-async def _with_python(
-    pattern: str, folder: Path, files: Mapping[str, Sequence[str]], ignore_case: bool
-) -> list[Found]:
-    request = {"pattern": pattern, "folder": str(folder), "files": files, "ignore_case": ignore_case}
+async def _with_python(pattern: str, folder: Path, files: Mapping[str, Sequence[str]]) -> list[Found]:
+    request = {"pattern": pattern, "folder": str(folder), "files": files}
     start = f"import sys; sys.path[:] = {sys.path!r}; from nbagent.tools.find_lines import main; main()"
     code, output = await _run([sys.executable, "-I", "-c", start], folder, json.dumps(request).encode())
     if code != 0:
@@ -180,7 +174,7 @@ def _shown(line: str, start: int) -> str:
 
 def matches(request: Mapping[str, Any]) -> Iterator[Found]:
     """Find matching lines in this process; `request` has the arguments of `find_lines`, files by encoding."""
-    expression = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
+    expression = re.compile(request["pattern"])
     for encoding, names in request["files"].items():
         for name in names:
             with suppress(OSError):

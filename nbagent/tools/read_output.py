@@ -21,7 +21,6 @@ async def read_output(
 
     Args:
         start: First line; -20 is the 20th from the end.
-        pattern: Regular expression: only the lines that match.
     """
     file = file_of(handle, context.session_folder)
     if file is None:
@@ -43,7 +42,7 @@ async def read_output(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             re.compile(pattern)
-        found = await find_lines(pattern, file.parent, [file.name], ignore_case=False, program=ripgrep())
+        found = await find_lines(pattern, file.parent, [file.name], program=ripgrep())
     except re.error as error:
         return _invalid(f"The pattern is no regular expression: {error}. Put a backslash before ( [ . * + ?")
     except SearchFailed as failed:

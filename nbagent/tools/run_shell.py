@@ -41,8 +41,15 @@ class RunShellArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    command: str = Field(description="As typed in a terminal; pipes work. Nothing can be typed into it.")
-    timeout: float = Field(60, gt=0, le=LONGEST_TIMEOUT, description="Seconds.")
+    command: str
+    timeout: float = Field(60, description="Seconds.")
+
+    @field_validator("timeout")
+    @classmethod
+    def _is_a_time(cls, seconds: float) -> float:
+        if not 0 < seconds <= LONGEST_TIMEOUT:
+            raise ValueError(f"it has to be more than 0 and at most {LONGEST_TIMEOUT:g} seconds")
+        return seconds
 
     @field_validator("command")
     @classmethod
@@ -68,8 +75,8 @@ class RunShell:
     spec = ToolSpec(
         name=name,
         description=(
-            "Run a command line in the working folder: git, tests, tools. Python is better run with run_code; a"
-            ' folder or variable set here is gone afterwards. Example: {"command": "pytest -q"}.'
+            "Run a command line in the working folder, e.g. git or tests, with nobody to type into it; run Python"
+            ' with run_code. A folder or variable set here is gone afterwards. Example: {"command": "pytest -q"}.'
         ),
         schema=terse_schema(RunShellArguments),
     )

@@ -36,10 +36,9 @@ async def search_files(
     pattern: str = "",
     path: str = ".",
     files: str = "*",
-    ignore_case: bool = False,
     most: int = 50,
 ) -> ToolResult:
-    """Find lines of text files by a regular expression; without a pattern, list files and sizes.
+    """Find lines of text files by a regular expression; without one, list files and sizes. (?i) ignores case.
     Example: {"pattern": "def load\\\\w+", "files": "*.py"}. Mistake: searching one big table, which run_code does.
 
     Args:
@@ -54,7 +53,7 @@ async def search_files(
             re.compile(pattern)
         listing = await asyncio.to_thread(_list, place.path, place.root, files)
         if pattern:
-            return await _search(pattern, place.root, listing, ignore_case=ignore_case, most=most)
+            return await _search(pattern, place.root, listing, most=most)
     except re.error as error:
         return _invalid(f"The pattern is no regular expression: {error}. Put a backslash before ( [ . * + ?")
     except PathRefused as refused:
@@ -122,8 +121,8 @@ def _glob_part(part: str) -> str:
     return known.get(part) or re.escape(part)
 
 
-async def _search(pattern: str, root: Path, listing: _Listing, *, ignore_case: bool, most: int) -> ToolResult:
-    found = await find_lines(pattern, root, sorted(listing.sizes), ignore_case=ignore_case, program=ripgrep())
+async def _search(pattern: str, root: Path, listing: _Listing, *, most: int) -> ToolResult:
+    found = await find_lines(pattern, root, sorted(listing.sizes), program=ripgrep())
     shown = [f"{one.path}:{one.line}: {one.text}" for one in found]
     return _told(shown, most, "matching line", listing, files=len({one.path for one in found}))
 
