@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError as CellUsageError
 
 from nbagent.agent_thread import MainThreadQueue, agent_thread
-from nbagent.api import result_of
+from nbagent.api import EventQueue, result_of
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, StoreError, UsageError
 from nbagent.events import RunFinished
@@ -27,7 +27,8 @@ from nbagent.record import Record, record_of
 from nbagent.session import Session
 from nbagent.settings import Resolved
 from nbagent.stores.files import default_home
-from nbagent.view.choose import choose_view, takes_questions
+from nbagent.undo import steps_since, undone_in_words
+from nbagent.view.choose import CellView, choose_view, takes_questions
 from nbagent.view.insert import Where, insert_cells
 from nbagent.view.widget import AfterWord
 
@@ -117,7 +118,7 @@ class NotebookAgent:
             self.shell,
             on_stop=session.stop,
             input_on_main=self.main.input,
-            after=lambda name: after_run(session, name),
+            after=lambda name: self._after_run(session, name),
             quiet=resolved.settings.quiet,
         )
         view.open()
@@ -127,6 +128,8 @@ class NotebookAgent:
                 main=self.main,
                 on_interrupt=session.stop,
             )
+            if view.undo_from is not None:
+                self._take_back(session, view, view.undo_from)
             record = replayed or record_of(key, [event for event in session.events if event.run == finished.run])
             view.metadata = in_output(record) if record is not None else {}
         finally:
@@ -166,6 +169,28 @@ class NotebookAgent:
         """Run a coroutine on the agent thread and wait, doing the host's part meanwhile."""
         return agent_thread().run(coroutine, main=self.main)
 
+    def _take_back(self, session: Session, view: CellView, step: int) -> None:
+        """Undo what the run that was just stopped did from a step on."""
+        try:
+            view.show(self.wait(session.undo(view.ask, steps_since(session.events, step))))
+        except NbAgentError as error:
+            print(f"Not undone: {error}")  # noqa: T201 - the cell's own output
+
+    def _after_run(self, session: Session, name: str) -> AfterWord:
+        """Do what a button below a finished run asks for; called on a thread of its own."""
+        try:
+            if name == "cells":
+                cells = clean_cells(session.events)
+                return AfterWord(f"Inserted {len(cells)} cell{'' if len(cells) == 1 else 's'} below.", cells)
+            if name == "undo":
+                undo = session.undo(EventQueue().ask, 1)
+                return AfterWord(undone_in_words(agent_thread().start(undo).result()))
+            path = free_path(session.folder / "agent.ipynb")
+            export_notebook(session.events, path, redactor=session.redactor)
+            return AfterWord(f"Exported to {path.name}.")
+        except NbAgentError as error:
+            return AfterWord(str(error))
+
     def _command(self, line: str) -> None:
         words = _words(line)
         name = words[0] if words else "help"
@@ -173,19 +198,6 @@ class NotebookAgent:
         if command is None:
             raise UsageError(f"there is no `%agent {name}`; there is: {', '.join(COMMANDS)}")
         command.run(self, words[1:])
-
-
-def after_run(session: Session, name: str) -> AfterWord:
-    """Do what a button below a finished run asks for."""
-    try:
-        if name == "cells":
-            cells = clean_cells(session.events)
-            return AfterWord(f"Inserted {len(cells)} cell{'' if len(cells) == 1 else 's'} below.", cells)
-        path = free_path(session.folder / "agent.ipynb")
-        export_notebook(session.events, path, redactor=session.redactor)
-        return AfterWord(f"Exported to {path.name}.")
-    except NbAgentError as error:
-        return AfterWord(str(error))
 
 
 def _options(words: list[str]) -> dict[str, Any]:

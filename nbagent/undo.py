@@ -53,6 +53,12 @@ def undoable(events: Sequence[Event]) -> list[Undoable]:
     return [one for one in found if one.started not in undone]
 
 
+def steps_since(events: Sequence[Event], step: int) -> int:
+    """Count the actions of the last run that could be undone, from this step on."""
+    there = undoable(events)
+    return sum(one.run == there[-1].run and one.step >= step for one in there) if there else 0
+
+
 def news_of_undo(events: Sequence[Event]) -> list[str]:
     """Give what the model has not been told yet of what was undone: it is told with the next task."""
     news: list[str] = []

@@ -33,6 +33,7 @@ class AfterBar {
     this.buttons = [
       button("nba-insert", "Insert cells below", ask("cells")),
       button("nba-export", "Export", ask("export")),
+      button("nba-undo", "Undo last step", ask("undo")),
       button("nba-continue", "Continue", () => this.insert([this.again("Go on.", false)])),
       button("nba-again", "Ask again", () => this.insert([this.again(null, true)])),
     ];

@@ -16,6 +16,7 @@ class CellView(View, Protocol):
     """A view that is opened in the running cell. `metadata` stays with the trace, where there is an output."""
 
     metadata: dict[str, Any]
+    undo_from: int | None  #: the step from which on the user took everything back, while the run went on
 
     def open(self) -> None:
         """Appear (call it on the main thread)."""

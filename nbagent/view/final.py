@@ -19,6 +19,7 @@ class FinalView:
         self._trace = Trace()
         self._quiet = quiet
         self.metadata: dict[str, Any] = {}
+        self.undo_from: int | None = None  # nobody is there
 
     def open(self) -> None:
         """Appear: nothing to show yet."""

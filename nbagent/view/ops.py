@@ -18,6 +18,8 @@ from nbagent.events import (
     ApprovalGiven,
     Event,
     OutputAdded,
+    PlanMade,
+    PlanUpdated,
     Reasoning,
     ReasoningDelta,
     Retrying,
@@ -90,6 +92,8 @@ def _ops(event: Event, before: Trace) -> list[Op]:
         return [{**named, "model": event.model, "label": event.label}]
     if isinstance(event, RunFinished):
         return [_end(event, before)]
+    if isinstance(event, PlanMade | PlanUpdated):
+        return [{"t": "plan", "items": [[item.text, item.done] for item in event.items]}]
     if note := note_of(event):
         number = before.step(event).number if event.step or before.steps else 0
         void: list[Op] = [{"t": "void", "n": number}] if isinstance(event, Retrying) and not event.aside else []

@@ -70,6 +70,7 @@ class TerminalView:
         input_on_main: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         self.metadata: dict[str, Any] = {}  # a terminal keeps none
+        self.undo_from: int | None = None  # `%agent undo` does it there
         self._interactive = interactive
         self._quiet = quiet
         self._input = input_on_main or _input_on_a_thread

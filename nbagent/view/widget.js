@@ -111,7 +111,15 @@ class Step {
     this.title = el("span", "nba-title");
     this.mark = el("span", "nba-mark");
     this.took = el("span", "nba-quiet nba-took");
-    this.summary = el("summary", "nba-summary", el("span", "nba-number", String(number)), this.title, this.mark, this.took);
+    this.back = button("nba-back", "Undo", (event) => {
+      event.preventDefault();
+      this.back.disabled = true;
+      run.send({ op: "undo", step: number });
+    });
+    this.back.hidden = true;
+    this.back.title = "Stop, and take back this step and what came after it";
+    this.back.setAttribute("aria-label", `Undo step ${number}`);
+    this.summary = el("summary", "nba-summary", el("span", "nba-number", String(number)), this.title, this.mark, this.back, this.took);
     this.reasoning = new Prose("nba-reasoning-text");
     this.reasoningBox = el("details", "nba-reasoning", el("summary", "", "Reasoning"), this.reasoning.node);
     this.reasoningBox.hidden = true;
@@ -191,6 +199,9 @@ class Run {
     this.stop.setAttribute("aria-label", "Stop the agent");
     this.dot = el("span", "nba-dot");
     this.dot.setAttribute("aria-hidden", "true");
+    this.plan = el("ul", "nba-plan");
+    this.plan.hidden = true;
+    this.plan.setAttribute("aria-label", "Plan");
     this.answer = el("div", "nba-answer");
     this.answer.hidden = true;
     this.list = el("div", "nba-steps");
@@ -200,7 +211,7 @@ class Run {
     root.setAttribute("role", "region");
     root.setAttribute("aria-label", "Agent run");
     root.dataset.lmSuppressShortcuts = "true"; // typing here is not a notebook command
-    root.append(head, this.answer, this.notes, this.list);
+    root.append(head, this.answer, this.plan, this.notes, this.list);
     this.root = root;
     this.timer = setInterval(() => this.tick(), 100);
   }
@@ -231,6 +242,7 @@ class Run {
     for (const op of ops) {
       if (op.t === "run") this.begin(op);
       else if (op.t === "end") this.end(op);
+      else if (op.t === "plan") this.planned(op.items);
       else if (op.t === "note" && !op.n) this.notes.append(el("div", "nba-note", op.x));
       else {
         const step = this.step(op.n);
@@ -247,6 +259,12 @@ class Run {
     this.model.textContent = op.model;
     this.model.title = op.model;
     this.phase = "Thinking…";
+  }
+  planned(items) {
+    this.plan.hidden = !items.length;
+    this.plan.replaceChildren(
+      ...items.map(([text, done]) => el("li", done ? "nba-done" : "", el("span", "nba-box", done ? "☑" : "☐"), text)),
+    );
   }
   toStep(step, op) {
     this.current = step;
@@ -270,6 +288,7 @@ class Run {
       step.finished = true;
       step.undraft();
       step.took.textContent = duration(op.seconds);
+      step.back.hidden = ![...step.actions.values()].some((action) => action.tool === "run_code" && action.at);
       this.phase = "Thinking…";
     } else this.toAction(step, op);
   }
@@ -299,6 +318,7 @@ class Run {
     if (op.advice) this.answer.append(el("div", "nba-advice", op.advice));
     this.answer.hidden = !this.answer.childNodes.length;
     this.stop.hidden = true;
+    for (const step of this.steps.values()) step.back.hidden = true; // from here on the bar below the trace does it
     if (op.answered) for (const step of this.steps.values()) if (!step.shrunk) step.fold();
   }
   tick() {

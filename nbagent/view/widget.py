@@ -80,6 +80,8 @@ class WidgetView:
         `after` does what the buttons below a finished run ask for, on a thread of its own.
         """
         self._after = after
+        #: The step from which on the user took everything back; the run is stopped then.
+        self.undo_from: int | None = None
         self.metadata: dict[str, Any] = {}
         self._on_stop = on_stop
         self._input_on_main = input_on_main
@@ -255,6 +257,10 @@ class WidgetView:
         elif op == "stop":
             with self._lock:
                 self._letters.append({"op": "stopping"})
+            self._on_stop()
+        elif op == "undo":
+            step = content.get("step")
+            self.undo_from = step if isinstance(step, int) else None
             self._on_stop()
         elif op in ("approve", "deny"):
             self._answer(op == "approve", content)

@@ -10,6 +10,8 @@ from tests.browser.conftest import Start
 from tests.browser.lab import Lab, Notebook
 from tests.scripted_server import C, Gate, final, run_code, sse
 
+BUTTONS = ["Insert cells below", "Export", "Undo last step", "Continue", "Ask again"]
+
 pytestmark = pytest.mark.browser
 
 
@@ -28,7 +30,7 @@ def test_the_buttons_below_a_finished_run(start: Start, lab: Lab) -> None:
     expect(notebook.cell(0)).to_contain_text("It is 42.")
     bar = notebook.find(".nba-after")
     bar.wait_for()
-    expect(bar.get_by_role("button")).to_have_text(["Insert cells below", "Export", "Continue", "Ask again"])
+    expect(bar.get_by_role("button")).to_have_text(BUTTONS)
 
     notebook.find(".nba-insert").click()
     expect(notebook.find(".nba-after-said")).to_have_text("Inserted 2 cells below.")
@@ -86,3 +88,26 @@ def test_code_is_copied_as_it_was_written(start: Start, lab: Lab) -> None:
     held.open()
     notebook.interrupt()
     notebook.wait(0)
+
+
+def test_a_step_is_undone_by_a_click_while_the_run_goes_on_and_after_it(start: Start, lab: Lab) -> None:
+    held = Gate()
+    notebook = start(
+        ["%%agent --checkpoints on\ngo", "%%agent\nand now"],
+        [
+            *(run_code(f"a = {number}") for number in (1, 2, 3)),
+            sse(C({"content": "Well"}), held),
+            run_code("print('a is', a)"),
+            final("Seen."),
+        ],
+    )
+    notebook.run(0, wait=False)
+    lab.until(held.reached.is_set, 60)
+    notebook.page.locator(".nba-summary").nth(1).hover()
+    notebook.page.locator(".nba-back").nth(1).click()  # the second step: the first stays
+    notebook.wait(0)
+    assert notebook.outputs(0)[0]["data"]["text/plain"].count("undone") == 2
+    notebook.run(1)
+    assert "a is 1" in notebook.outputs(1)[0]["data"]["text/plain"]
+    notebook.cell(1).locator(".nba-undo").click()
+    expect(notebook.cell(1).locator(".nba-after-said")).to_contain_text("Undone: 1 step that ran code.")
