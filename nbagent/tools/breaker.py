@@ -83,7 +83,7 @@ class Breaker:
         if ticket.probe and fault:
             self._open(now, "it failed again when it was tried")
         elif self._row >= self.limits.faults:
-            self._open(now, f"{self._row} faults in a row")
+            self._open(now, f"{self._row} fault{'s' if self._row > 1 else ''} in a row")
         elif len(self._outcomes) >= self.limits.calls and failed >= self.limits.rate * len(self._outcomes):
             self._open(now, f"{failed} of {len(self._outcomes)} calls failed")
 

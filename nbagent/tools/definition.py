@@ -96,7 +96,7 @@ class FunctionTool:
     def grade(self, arguments: dict[str, Any], context: ToolContext) -> tuple[Risk, str]:
         """Give the declared risk, or what the tool's own function says of these arguments."""
         given = self._risk(arguments, context) if callable(self._risk) else self._risk
-        return (given, f"{self.name} is declared so") if isinstance(given, str) else given
+        return (given, "as its author says") if isinstance(given, str) else given
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Call the function: an async one on this loop, another in a thread of its own.
@@ -184,7 +184,8 @@ def tool(
     Its parameters become the schema: types from the annotations, descriptions from the docstring's `Args:` or
     from `Annotated[..., Field(description=...)]`. A parameter annotated as `ToolContext` is given the context
     and not shown to the model. What the function returns is told to the model as text (`ToolResult` for full
-    control of status, notice and summary); what it raises becomes an observation.
+    control of status, notice and summary); what it raises becomes an observation. A sync function runs in a
+    thread of its own; an async one on the agent's loop, which it must not hold up.
 
     Raises:
         ToolDefinitionError: no description, a parameter without a type, or a type that JSON cannot carry.

@@ -132,7 +132,7 @@ def _load(point: metadata.EntryPoint) -> Iterator[Entry]:
         tools = [_as_tool(value) for value in values]
     except NbAgentError as error:
         yield Entry(point.name, origin, None, str(error))
-    except Exception as error:  # noqa: BLE001 - a package's fault must not take the others' tools away
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - its fault must not take the others' tools away
         yield Entry(point.name, origin, None, f"not loaded: {type(error).__name__}: {error}".partition("\n")[0])
     else:
         for made in tools:

@@ -107,6 +107,6 @@ def test_it_opens_at_sixty_percent_of_ten_calls_within_five_minutes(clock: Clock
 def test_a_tool_that_was_made_anew_starts_with_a_good_name(clock: Clock) -> None:
     breakers, limits, old, new = Breakers(), BreakerLimits(faults=1), object(), object()
     outcomes(breakers.of("t", old, limits, clock), True)
-    assert breakers.state("t", old) == "breaker open: 1 faults in a row; it may be tried again in 30 s"
+    assert breakers.state("t", old) == "breaker open: 1 fault in a row; it may be tried again in 30 s"
     assert breakers.state("t", new) == ""
     assert breakers.of("t", new, limits, clock).refusal() == ""

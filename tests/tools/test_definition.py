@@ -304,4 +304,4 @@ async def test_risk_may_follow_from_the_arguments(context: Context) -> None:
 
     assert go.traits.risk is None
     assert go.grade({"far": True}, context) == ("network", "far")
-    assert go.grade({"far": False}, context) == ("read", "go is declared so")
+    assert go.grade({"far": False}, context) == ("read", "as its author says")
