@@ -71,7 +71,8 @@ class Guards:
     def before_step(self, step: int) -> End | None:
         """Say whether step number `step` (from 1) may begin."""
         if step > self.max_steps:
-            return End("max_steps", f"Stopped after {self.max_steps} steps without an answer (max_steps).")
+            steps = "one step" if self.max_steps == 1 else f"{self.max_steps} steps"
+            return End("max_steps", f"Stopped after {steps} without an answer (max_steps).")
         return None
 
     def steps_left(self, step: int) -> Nudge | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nbagent.aside import Aside
-from nbagent.events import Reason
+from nbagent.events import AsideAnswered, Reason, Usage
 from nbagent.figures import unsupported
 from nbagent.guards import End
 from nbagent.models.dialects.fences import FenceReader
@@ -37,6 +37,9 @@ async def sum_up(end: End, aside: Aside) -> str:
         async with asyncio.timeout(SECONDS):
             words = in_prose(await aside.ask("sum_up", question))
     except TimeoutError:
+        usage = aside.meter.add(Usage(estimated=True), aside.conversation.estimated_tokens)
+        late = f"no summary within {SECONDS:g} s"
+        aside.emit(AsideAnswered(purpose="sum_up", text="", usage=usage, failed=late))
         return ""
     # As an answer would be, it is held against what was observed; there is no step left to ask for more.
     missing = ", ".join(unsupported(words, aside.conversation.observed())[:FIGURES_NAMED])

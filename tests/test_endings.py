@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from nbagent import summing_up
 from nbagent.api import result_of
 from nbagent.context import Conversation
 from nbagent.events import (
@@ -85,6 +86,17 @@ async def test_a_call_instead_of_a_summary_is_not_run(notebook: Notebook) -> Non
     assert (finished.reason, finished.summary) == ("max_steps", "")
     await notebook.cell(run_code("print('z', z)"), final("1"))
     assert "z 1" in notebook.last(1)[0]["messages"][-1]["content"]
+
+
+async def test_a_summary_that_does_not_come_is_not_waited_for(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summing_up, "SECONDS", 0.2)
+    gate = Gate()
+    finished = await notebook.cell(run_code("r = 1"), sse(C({"content": "So "}), gate), max_steps=1)
+    gate.open()
+    assert (finished.reason, finished.summary) == ("max_steps", "")
+    assert notebook.view.of(AsideAnswered)[-1].failed == "no summary within 0.2 s"
 
 
 async def test_figures_of_a_summary_that_nothing_shows_are_named(notebook: Notebook) -> None:
