@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nbagent.context import Conversation
@@ -35,29 +35,37 @@ class Aside:
     conversation: Conversation
     meter: Meter
     emit: Callable[[Event], None]
+    _refused: set[str] = field(default_factory=set)
 
     async def ask(self, purpose: Purpose, question: str, parameters: Mapping[str, Any] | None = None) -> str:
         """Give the reply's text, or "" where nothing usable came.
 
-        `parameters` are fields of the request, such as `temperature`. A server that refuses one of them is
-        asked once more without; what the budgets of the run do not allow is not asked.
+        `parameters` are fields of the request, such as `temperature`. One that the server refuses is left out
+        from then on; what the budgets of the run do not allow is not asked.
         """
         if not self.meter.affords(self.conversation.estimated_tokens):
             return ""
         wanted = {**PLAIN_TEXT[self.conversation.dialect], **(parameters or {})}
-        first = {name: value for name, value in wanted.items() if self.conversation.takes(name)}
-        least = {name: value for name, value in first.items() if value is None}
-        failed = ""
-        for fields in (first, least):
+        while True:
+            fields = {name: value for name, value in wanted.items() if self._takes(name)}
             try:
                 return await self._once(purpose, question, fields)
             except ModelError as error:
-                failed = str(error)
-                refused = isinstance(error, ModelRefused) and not isinstance(error, ContextOverflow)
-                if fields == least or not refused:
-                    break
-        self.emit(AsideAnswered(purpose=purpose, text="", failed=failed))
-        return ""
+                if not self._gives_way(error, fields):
+                    self.emit(AsideAnswered(purpose=purpose, text="", failed=str(error)))
+                    return ""
+
+    def _takes(self, name: str) -> bool:
+        return name not in self._refused and self.conversation.takes(name)
+
+    def _gives_way(self, error: ModelError, fields: Mapping[str, Any]) -> bool:
+        """Leave out what the server refused: the field that it names, else all of ours; False for none."""
+        if not isinstance(error, ModelRefused) or isinstance(error, ContextOverflow):
+            return False
+        ours = {name for name, value in fields.items() if value is not None}
+        refused = ours & {error.field} or ours
+        self._refused |= refused
+        return bool(refused)
 
     async def _once(self, purpose: Purpose, question: str, fields: dict[str, Any]) -> str:
         self.emit(AsideAsked(purpose=purpose, question=question, parameters=fields))

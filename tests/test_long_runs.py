@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,25 @@ async def test_stopped_while_it_is_summed_up_the_history_is_as_before(work: Work
     assert sum(message["role"] == "tool" for message in summing_up) > 2
     assert "Task: and now" in answered[1]["content"]
     assert rebuilt(stored(work))[-1] == server.requests[-1].raw
+
+
+async def test_a_server_that_cuts_in_silence_is_told_of_once_and_the_task_survives(work: Work) -> None:
+    count = 0
+
+    def answer(request: Recorded) -> Response:
+        nonlocal count
+        count += 1
+        reply = run_code(NOISY, f"c{count}") if count < 7 else final("seven")
+        usage = {"prompt_tokens": min(4096, len(request.raw) // 3), "completion_tokens": 9, "total_tokens": 0}
+        return replace(reply, items=[*reply.items, {"choices": [], "usage": usage}])
+
+    with ScriptedServer(answer=answer) as server:
+        session = work.session(server, context_window=32_768, observation_characters=10_000)
+        assert (await session.run("Count; never touch raw/", view=work.view)).answer == "seven"
+    (learned,) = work.view.of(WindowLearned)
+    assert learned.tokens == 4096
+    assert work.view.of(Compacted)
+    last = server.requests[-1]
+    assert len(last.raw) / 3 < 4096
+    assert last.body["messages"][0]["role"] == "system"
+    assert "never touch raw/" in last.body["messages"][1]["content"]

@@ -140,11 +140,22 @@ async def test_three_failures_in_a_row_ask_for_what_is_needed(work: Work) -> Non
     assert "have failed" in work.bodies[3]["messages"][-1]["content"]
 
 
-async def test_a_server_that_takes_no_temperature_is_asked_without_and_garbage_is_no_verdict(work: Work) -> None:
-    refusal = plain(400, {"error": {"message": "Unsupported value: 'temperature' does not support 0"}})
-    finished = await work.run(run_code("print(1)"), final("12.75"), refusal, final("I do not know."))
-    assert finished.answer == "12.75"
+async def test_a_server_that_takes_no_temperature_is_asked_without(work: Work) -> None:
+    message = "Unsupported value: 'temperature' does not support 0 with this model."
+    refusal = plain(400, {"error": {"message": message, "param": "temperature", "code": "unsupported_value"}})
+    again = [final("13.75"), verdict(enough=True)]
+    finished = await work.run(
+        run_code("print(1)"), final("12.75"), refusal, verdict(enough=False, need="x"), *again
+    )
+    assert finished.answer == "13.75"
     assert "temperature" not in work.bodies[3]
+    assert work.bodies[3]["tool_choice"] == "none", "what it takes is still sent"
+    assert "temperature" not in work.bodies[5], "it is refused once"
+
+
+async def test_a_reply_that_is_no_verdict_holds_nothing_up(work: Work) -> None:
+    finished = await work.run(run_code("print(1)"), final("12.75"), final("I do not know."))
+    assert finished.answer == "12.75"
     assert not work.view.of(Reflected)
 
 

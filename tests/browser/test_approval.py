@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Start
 from tests.browser.lab import Lab, Notebook
-from tests.scripted_server import C, F, Gate, ScriptedServer, T, final, run_code, sse
+from tests.scripted_server import C, F, Gate, Response, ScriptedServer, T, final, run_code, sse
 
 pytestmark = pytest.mark.browser
 
@@ -62,6 +62,32 @@ def test_approve_edit_and_deny_by_clicking_while_the_cell_runs(
     notebook.wait(2)
     assert content(lab) == "new"
     assert "Written." in notebook.text(2)
+
+
+def test_a_plan_is_changed_before_the_work_and_ticked_while_it_runs(start: Start, server: ScriptedServer) -> None:
+    def told(**words: object) -> Response:
+        return final(json.dumps(words))
+
+    notebook = start(
+        ["%%agent --plan\ncount"],
+        [
+            told(steps=["Load", "Count"]),
+            run_code("print(4)"),
+            told(done=[1], changed=None),
+            final("Four."),
+            told(done=[1, 2], changed=None),
+        ],
+    )
+    notebook.run(0, wait=False)
+    expect(notebook.find(".nba-card")).to_contain_text("Count")
+    notebook.find(".nba-change").click()
+    notebook.find(".nba-edit").fill("1. [ ] Load a.csv\n2. [ ] Count its rows")
+    notebook.find(".nba-approve").click()
+    notebook.wait(0)
+    assert "2. [ ] Count its rows" in server.bodies[1]["messages"][1]["content"]
+    left = notebook.outputs(0)[0]["data"]
+    assert "☑ Load a.csv\n☑ Count its rows" in left["text/plain"]
+    assert "Plan: 1 of 2 done. Next: Count its rows" in left["text/html"]
 
 
 def test_always_is_one_click_and_what_it_allows_is_not_asked_again(

@@ -20,6 +20,7 @@ PEOPLE = "name,team\nAna,red\nBo,blue\nCy,red\nDi,red\n"
 QUESTIONS = [
     ("shop.csv", SHOP, "What is the mean of the column price in shop.csv, rounded to two decimals?", "2.9"),
     ("weather.csv", WEATHER, "How many values are missing in the column rain of weather.csv?", "1"),
+    ("shop.csv", SHOP, "shop.csv 里 price 列的平均值是多少？保留两位小数。", "2.9"),
     ("people.csv", PEOPLE, "How many people in people.csv are in the team red?", "3"),
 ]
 
@@ -42,6 +43,16 @@ def test_a_question_over_a_small_table_is_answered_from_the_data(
     assert figure in result.answer
     printed = "\n".join(text for _, text in execute_clean(path, folder=tmp_path))
     assert figure in printed
+
+
+def test_a_task_in_chinese_is_answered_in_chinese(tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text(SHOP)
+    with Agent(model=f"local:{weights.default_name()}", folder=str(tmp_path), approve="auto") as agent:
+        result = agent.run_sync(
+            "shop.csv 中价格(price)最高的水果是哪一种？请用一句话回答。", data=[tmp_path / "shop.csv"]
+        )
+    assert result.reason == "answered", result
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in result.answer), result.answer
 
 
 def test_weights_are_pulled_from_a_cell_too(tmp_path: Path) -> None:
