@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbagent.events import Event, FileChange, FilesChanged, SessionStarted
+from nbagent.events import Event, FileChange, FilesChanged, SessionResumed, SessionStarted
 from nbagent.tools.file_changes import LARGEST_COPY, Copies, stamp_of
 
 
@@ -86,7 +86,7 @@ def _folder(events: Iterable[Event], since: int) -> Path:
     """Give the folder that the session worked in from `since` on."""
     folder = "."
     for event in events:
-        if isinstance(event, SessionStarted) and (event.seq <= since or folder == "."):
+        if isinstance(event, SessionStarted | SessionResumed) and (event.seq <= since or folder == "."):
             folder = event.folder
     return Path(folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -31,6 +32,17 @@ from nbagent.needed_cells import Candidate, needed_failures
 
 #: What ends a run and hands variables over has no cell of its own: the answer and the data stand for them.
 _WITHOUT_CELL = frozenset({"final_answer", "bring_variable"})
+
+
+#: Code that would ask a model: a notebook that runs, and a session that is made again, must not.
+_AGENT = re.compile(
+    r"""^\s*%{1,2}agent\b|^\s*(?:import|from)\s+nbagent\b|_magic\(\s*['"]agent['"]""", re.MULTILINE
+)
+
+
+def calls_the_agent(code: str) -> bool:
+    """Whether a cell uses nbagent itself."""
+    return bool(_AGENT.search(code))
 
 
 @dataclass
@@ -63,7 +75,7 @@ class Step:
     @property
     def runs(self) -> bool:
         """Whether it is a code cell of the export."""
-        if not self.started or not self.code or self.died or self.undone:
+        if not self.started or not self.code or self.died or self.undone or calls_the_agent(self.code):
             return False
         return self.status == "ok" or self.needed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbagent.errors import StoreError, UsageError
-from nbagent.events import DataFile, Event, RunStarted, SessionStarted
+from nbagent.events import DataFile, Event, RunStarted, SessionResumed, SessionStarted
 from nbagent.notebook.atomic import refuse_existing, write_whole
 from nbagent.notebook.distill import Distilled, Dropped, distill
 from nbagent.notebook.metadata import data_files_of, made_files_of, notebook_metadata
@@ -107,7 +107,7 @@ def draft_notebook(
         raise UsageError("this session has no run yet: there is nothing to export")
     if path.suffix != ".ipynb":
         raise UsageError(f"{path} does not end in .ipynb")
-    folders = [event.folder for event in events if isinstance(event, SessionStarted)]
+    folders = [event.folder for event in events if isinstance(event, SessionStarted | SessionResumed)]
     texts = Texts(redactor, folders, Path.home() if home is None else home)
     items = read_items(events)
     distilled = distill(items, events) if rung == "distilled" else None

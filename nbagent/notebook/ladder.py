@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from nbagent.events import Event, RunStarted, SessionStarted
+from nbagent.events import Event, RunStarted, SessionResumed, SessionStarted
 from nbagent.notebook.atomic import refuse_existing
 from nbagent.notebook.export import Draft, ExportReport, Rung, draft_notebook, write_draft
 from nbagent.notebook.verify import TIME_LIMIT, Verdict, put_verdict, verify_notebook
@@ -48,7 +48,8 @@ async def export_verified(
     """
     if not force:
         refuse_existing(path)
-    folder = next((Path(event.folder) for event in events if isinstance(event, SessionStarted)), Path.cwd())
+    folders = [Path(event.folder) for event in events if isinstance(event, SessionStarted | SessionResumed)]
+    folder = folders[-1] if folders else Path.cwd()
     tried: list[tuple[Draft, Verdict]] = []
     for rung in rungs:
         draft = draft_notebook(events, path, rung=rung, redactor=redactor)
