@@ -141,7 +141,8 @@ def _action(event: Event, before: Trace) -> list[Op]:
     if isinstance(event, OutputAdded):
         return [{**op, "t": "out", "b": _plain_block(block(event.output))}]
     if isinstance(event, ActionFinished):
-        return [{**op, "t": "done", "status": event.status, "seconds": event.seconds, "summary": event.summary}]
+        done = {"status": event.status, "seconds": event.seconds, "summary": event.summary}
+        return [{**op, "t": "done", **done, **({"allowed": True} if event.approved_by == "rule" else {})}]
     return []
 
 

@@ -197,7 +197,8 @@ def _plain_output(output: Output) -> str:
 
 def _outcome(action: TraceAction) -> str:
     facts = [action.tool, action.status if action.status != "ok" else "", seconds(action.seconds), action.summary]
-    return " · ".join(filter(None, [*facts, "edited by you" if action.edited else ""]))
+    yours = ["edited by you" if action.edited else "", "allowed by your earlier yes" if action.allowed else ""]
+    return " · ".join(filter(None, [*facts, *yours]))
 
 
 def title_of(step: TraceStep) -> str:

@@ -236,6 +236,7 @@ class TerminalView:
             seconds(action.seconds),
             "" if said else plain(action.summary),
             "edited by you" if action.edited else "",
+            "allowed by your earlier yes" if action.allowed else "",
         ]
         line = Text.assemble((f"{mark} ", style), (" · ".join(filter(None, facts)), "dim"))
         self._line(line, margin="  ")

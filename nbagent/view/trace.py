@@ -102,6 +102,7 @@ class TraceAction:
     seconds: float = 0.0
     summary: str = ""
     edited: bool = False  #: the user changed it before it ran
+    allowed: bool = False  #: by a yes that the user gave before, for always
     seq: int = 0  #: of its `ActionStarted`
 
 
@@ -261,6 +262,7 @@ class Trace:
         elif isinstance(event, ActionFinished):
             action = self.step(event).action(event.call_id)
             action.status, action.seconds, action.summary = event.status, event.seconds, event.summary
+            action.allowed = event.approved_by == "rule"
 
     def _proposed(self, event: ActionProposed) -> TraceAction:
         step = self.step(event)

@@ -86,7 +86,7 @@ class Action {
   done(op) {
     this.status = op.status;
     this.card.replaceChildren();
-    const facts = [this.tool, WORDS[op.status] ?? op.status, duration(op.seconds), op.summary, this.edited ? "edited by you" : ""];
+    const facts = [this.tool, WORDS[op.status] ?? op.status, duration(op.seconds), op.summary, this.edited ? "edited by you" : "", op.allowed ? "allowed by your earlier yes" : ""];
     this.foot.textContent = facts.filter(Boolean).join(" · ");
     this.foot.classList.toggle("nba-bad", op.status !== "ok");
   }

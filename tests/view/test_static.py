@@ -144,3 +144,11 @@ def test_any_run_is_harmless_and_never_raises(events: list[Event]) -> None:
     Markup(html).assert_harmless()
     html.encode()
     assert not set(static.text(trace)) & {"\x1b", "\r", "\x9b", "\x00"}
+
+
+def test_what_an_earlier_yes_allowed_is_said() -> None:
+    *begun, finished = acted("get()")
+    trace = Trace([started(), *begun, finished.model_copy(update={"approved_by": "rule"})])
+    assert "allowed by your earlier yes" in static.text(trace)
+    assert "allowed by your earlier yes" in static.html(trace)
+    assert "allowed" not in static.text(Trace([started(), *acted("get()")]))
