@@ -75,8 +75,8 @@ class RunShell:
     spec = ToolSpec(
         name=name,
         description=(
-            "Run a command line in the working folder, e.g. git or tests, with nobody to type into it; run Python"
-            ' with run_code. A folder or variable set here is gone afterwards. Example: {"command": "pytest -q"}.'
+            "Run a command line in the working folder, e.g. git, tests or ruff; nobody can type into it. Python is"
+            ' for run_code. A folder or variable set here is gone afterwards. Example: {"command": "pytest -q"}.'
         ),
         schema=terse_schema(RunShellArguments),
     )

@@ -24,6 +24,7 @@ MOST_HTML = 20_000  #: characters that are read of an output that is HTML only
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
+_LEFT_OUT = re.compile(r"^\[\.\.\. ([\d,]+) characters left out \.\.\.\]$", re.MULTILINE)
 _WARNING = re.compile(r"^(?:.*?:\d+: )?(\w*Warning: .*)(?:\n[ \t]+.*)?$", re.MULTILINE)
 _DIMENSIONS = re.compile(r"\[(\d+) rows x (\d+) columns\]\s*\Z")
 _CUT = re.compile(r"^\.\.\.?(?:\s|$)|\s\.\.\.(?:\s|$)", re.MULTILINE)
@@ -57,6 +58,8 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
         for output in outputs
         if output.get("output_type") == "error" and output.get("ename") == "SystemExit"
     ]
+    if dropped := _dropped(outputs):
+        words.append(f"It printed far too much: {dropped} characters in the middle were not kept.")
     if executed.restored:
         back = ", ".join(executed.back_names) or "none"
         words.append(f"An earlier state of the kernel is back; the code was not run again. Variables: {back}.")
@@ -69,6 +72,13 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
     elif executed.status in ("timeout", "interrupted"):
         words.append("The kernel and its variables are still there.")
     return " ".join(words)
+
+
+def _dropped(outputs: Sequence[Output]) -> str:
+    """Give the number of characters that the kernel left out of what was printed, or ""."""
+    texts = (_text(output.get("text", "")) for output in outputs if output.get("output_type") == "stream")
+    found = next((found for text in texts if (found := _LEFT_OUT.search(text))), None)
+    return found[1] if found else ""
 
 
 def merged(outputs: Iterable[Output]) -> list[Output]:

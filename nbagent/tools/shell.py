@@ -329,8 +329,20 @@ def _git(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
     return [] if reads else [Finding("write" if action in ("init", "add", "commit") else "overwrite", said)]
 
 
+def _ruff(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    """It loads no plug-ins, so that it only reads where it is not told to mend. Other linters run code."""
+    action = plain[0] if plain else ""
+    mends = any(flag.startswith(("--fix", "--unsafe", "--add-noqa", "-o", "--output-file")) for flag in flags)
+    if action in ("check", "version", "rule", "") and not mends:
+        return []
+    if action == "format" and any(flag in ("--check", "--diff") for flag in flags):
+        return []
+    return [Finding("overwrite", f"runs ruff {action}".strip())]
+
+
 _SPECIAL: dict[str, Callable[[list[str], list[str], Files], list[Finding]]] = {
     "rm": _rm, "rmdir": _rm, "unlink": _rm, "del": _rm, "erase": _rm,
     "cp": _cp, "ln": _cp, "install": _cp, "mv": _mv,
+    "ruff": _ruff, "pyflakes": lambda plain, flags, files: [],
     "mkdir": _makes, "touch": _makes, "tee": _tee, "sed": _sed, "chmod": _chmod, "git": _git,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from nbagent.protocols import Approval, ToolResult
 from nbagent.reply import Action
 from nbagent.tools.edit_file import edit_file
 from nbagent.tools.gateway import Gateway
+from nbagent.tools.paths import PathRefused, locate, open_regular, write_whole
 from nbagent.tools.read_file import read_file
 from nbagent.tools.write_file import write_file
 from tests.tools.conftest import Context, User
@@ -109,6 +110,25 @@ async def test_links_within_the_workspace_and_absolute_paths_of_it_are_fine(hand
     await hands("write_file", path="link/a.txt", content="two\n")
     assert (workspace / "data" / "a.txt").read_text() == "two\n"
     assert (workspace / "link").is_symlink()
+
+
+async def test_a_link_that_is_put_in_the_way_after_the_check_is_not_followed(workspace: Path) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / "a.txt").write_text("inside")
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("precious")
+    folder, file = locate("sub/a.txt", workspace, write=True), locate("b.txt", workspace, write=True)
+    (workspace / "sub").rename(workspace / "moved")
+    (workspace / "sub").symlink_to(outside)
+    (workspace / "b.txt").symlink_to(outside / "a.txt")
+    for act in (lambda: write_whole(folder, b"x"), lambda: open_regular(folder), lambda: open_regular(file)):
+        with pytest.raises(PathRefused):
+            act()
+    with pytest.raises(PathRefused, match="no regular file"):
+        write_whole(file, b"x")
+    assert (outside / "a.txt").read_text() == "precious"
+    assert [path.name for path in outside.iterdir()] == ["a.txt"]
 
 
 async def test_git_and_credentials_are_not_written_or_read(

@@ -36,6 +36,7 @@ TABLE: list[tuple[Risk, str]] = [
     ("read", "!cat data.csv 2>/dev/null | grep x | wc -l"),
     ("read", "%pip list"),
     ("read", "!git status"),
+    ("read", "!ruff check src && ruff format --check ."),
     ("read", "!echo 'rm -rf ~'"),
     ("read", "await something()"),
     ("read", "db.execute('SELECT * FROM t')"),
@@ -60,6 +61,9 @@ TABLE: list[tuple[Risk, str]] = [
     ("write", "import pandas as pd\nwith pd.ExcelWriter('a.xlsx') as w:\n    df.to_excel(w)"),
     ("write", "import json\nwith open('new.json', 'w') as f:\n    json.dump(x, f)"),
     # what is there already, or may be
+    ("overwrite", "!ruff check --fix ."),
+    ("overwrite", "!ruff format ."),
+    ("overwrite", "!mypy src"),
     ("overwrite", "df.to_csv('data.csv')"),
     ("overwrite", "df.to_csv('./data.csv', index=False)"),
     ("overwrite", "open('notes.txt', 'a').write('x')"),

@@ -119,6 +119,13 @@ def test_a_timeout_says_whether_the_variables_are_still_there() -> None:
     assert "still there" not in notice([], Executed("timeout", 2.0, state_lost=True))
 
 
+def test_what_the_kernel_did_not_keep_is_told_with_its_number() -> None:
+    flood = "x\n" * 9 + "\n[... 312,000,456 characters left out ...]\n" + "y\n"
+    assert notice([stream(flood)], OK) == (
+        "It printed far too much: 312,000,456 characters in the middle were not kept."
+    )
+
+
 @given(st.text(), st.integers(100, 2000))
 def test_a_cut_text_is_within_its_limit_and_keeps_both_ends(text: str, limit: int) -> None:
     text = text * 40
