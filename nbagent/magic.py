@@ -9,6 +9,15 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from traitlets import Dict
 
 
+class _Nowhere:
+    """A shell without a session, for completion."""
+
+    session = None
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+
 @magics_class
 class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
     """The magics of one shell."""
@@ -27,6 +36,13 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
             self._agent = import_module("nbagent.cell").NotebookAgent(self.shell, lambda: self.settings)
         self._agent.agent(line, cell)
 
+    def complete(self, _: Any, event: Any) -> list[str]:
+        """Give what the word at the cursor of a line that begins with one of the magics may become."""
+        place = self._agent or _Nowhere(self.shell)
+        complete = import_module("nbagent.completion").complete
+        offered: list[str] = complete(place, event.text_until_cursor, event.symbol)
+        return offered
+
     def end(self) -> None:
         """End the sessions, if there are any."""
         if self._agent is not None:
@@ -34,8 +50,11 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
 
 
 def load(shell: Any) -> None:
-    """Register the magics."""
-    shell.register_magics(AgentMagics(shell))
+    """Register the magics, and what Tab offers after them."""
+    magics = AgentMagics(shell)
+    shell.register_magics(magics)
+    for command in ("%agent", "%%agent"):
+        shell.set_hook("complete_command", magics.complete, str_key=command)
 
 
 def unload(shell: Any) -> None:

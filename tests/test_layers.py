@@ -44,6 +44,7 @@ LAYERS = {
         "cell",
         "cell_sessions",
         "magic_commands",
+        "completion",
         "options",
         "listing",
         "cli",
