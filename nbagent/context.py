@@ -178,7 +178,7 @@ class Conversation:
     # -- the head --
 
     def _choose(self, event: DialectChosen) -> None:
-        self._dialect = self._dialect_named(event.dialect)
+        self._dialect = dialect = self._dialect_named(event.dialect)
         self._opening = event.opening
         self._fields = {
             "model": self._model,
@@ -188,6 +188,10 @@ class Conversation:
         }
         self._system = encode({"role": "system", "content": event.system})
         self._head = self._head_of(self._fields)
+        if any(isinstance(turn, Step) and turn.dialect.name != dialect.name for turn in self.turns):
+            # A server that knows no tools refuses the calls of earlier steps, too.
+            self.turns = [turn.in_dialect(dialect) if isinstance(turn, Step) else turn for turn in self.turns]
+            self._write_anew()
 
     def _head_of(self, fields: dict[str, Any]) -> bytes:
         # The messages come last, so that the whole of an earlier request is the beginning of a later one.
@@ -251,10 +255,14 @@ class Conversation:
         if self.turns and isinstance(last := self.turns[-1], Step):
             self.turns[-1] = last.with_observations(event.shortened)
         self.note = event.note
+        self._write_anew()
+
+    def _write_anew(self) -> None:
         self._messages, self._tokens, self._last_user = bytearray(), 0, None
         if self.front is not None:
             self._write(self.front)
-        self._append_user(self.note)
+        if self.note:
+            self._append_user(self.note)
         for turn in self.turns:
             self._write(turn)
 

@@ -57,6 +57,10 @@ class Step:
             messages += [{"role": "user", "content": note} for note in self.notes]
         return messages
 
+    def in_dialect(self, dialect: Dialect) -> Step:
+        """Give the same step as another dialect says it."""
+        return self if dialect.name == self.dialect.name else replace(self, dialect=dialect, raw="")
+
     def with_observations(self, shorter: dict[str, str]) -> Step:
         """Give the same step with other texts of what was observed, by call id."""
         observations = [

@@ -106,6 +106,25 @@ async def test_a_dialect_that_was_asked_for_is_kept(notebook: Notebook) -> None:
     assert "does not support tools" in finished.message
 
 
+async def test_another_dialect_in_the_same_session_tells_the_earlier_steps_in_its_own_words(
+    notebook: Notebook,
+) -> None:
+    await notebook.cell(run_code("kept = 7"), final("set"), model="native", reflect="off")
+    work = [step("run_code", code="print('kept', kept)"), step("final_answer", answer="7")]
+    finished = await notebook.cell(NO_TOOLS, *work, model="without-tools-after")
+    assert finished.answer == "7"
+    messages = notebook.last(2)[0]["messages"]
+    assert not [message for message in messages if message["role"] == "tool" or "tool_calls" in message]
+    assert any("kept = 7" in message["content"] for message in messages if message["role"] == "assistant")
+    block = final("I look.\n```python\nprint('kept', kept)\n```")
+    await notebook.cell(block, final("7"), dialect="fenced", model="small")
+    assert any("```python\nkept = 7" in message["content"] for message in notebook.last(1)[0]["messages"])
+    await notebook.cell(run_code("print(kept)"), final("7"), model="native")
+    calls = [message for message in notebook.last(1)[0]["messages"] if "tool_calls" in message]
+    told = [message for message in notebook.last(1)[0]["messages"] if message["role"] == "tool"]
+    assert len(calls) == len(told) > 2
+
+
 def refusing(*fields: str, then: list[Response]) -> Any:
     """A server that refuses some fields, one a time, as OpenAI says it."""
     replies = iter(then)

@@ -65,7 +65,8 @@ class FencedDialect:
         """Give the reply as it was, or prose and block that say the same."""
         if raw or not actions:
             return said(raw or thought)
-        code = object_of(actions[0].arguments).get("code", "")
+        given = object_of(actions[0].arguments)
+        code = given.get("code") or f"# {actions[0].tool}({json.dumps(given, ensure_ascii=False)})"
         fence = "````" if "```" in code else "```"
         return said(f"{thought}\n{fence}python\n{code}\n{fence}".lstrip())
 
