@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ from nbagent.view.insert import Where, insert_cells
 from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
+VIEWS = 20  #: cells whose traces still change when steps of theirs are undone
 #: What only a cell can be given: ask the model although there is a record.
 AGAIN = "--again"
 OF_THE_MODEL = frozenset({"model", "base_url", "key_env", "dialect", "price"})
@@ -64,6 +66,7 @@ class NotebookAgent:
         self.shell = shell
         self.main = MainThreadQueue()
         self.sessions = ShellSessions(shell, self.main)
+        self.views: deque[CellView] = deque(maxlen=VIEWS)
         self._config = config
         self._records: Records | None = None
         self.last_cell = ""  #: id of the cell of the last run, where the front end says it
@@ -121,6 +124,7 @@ class NotebookAgent:
             after=lambda name: self._after_run(session, name),
             quiet=resolved.settings.quiet,
         )
+        self.views.append(view)
         view.open()
         try:
             finished = agent_thread().run(

@@ -32,6 +32,8 @@ from nbagent.mind import Reflected as Reflected
 from nbagent.mind import WindowLearned as WindowLearned
 from nbagent.states import CheckpointDeclined as CheckpointDeclined
 from nbagent.states import CheckpointMade as CheckpointMade
+from nbagent.states import Replaced as Replaced
+from nbagent.states import StateEvent
 from nbagent.states import Undone as Undone
 
 
@@ -361,9 +363,7 @@ AnyEvent = (
     | PackagesImported
     | DataFilesSeen
     | Adopted
-    | CheckpointMade
-    | CheckpointDeclined
-    | Undone
+    | StateEvent
     | RunFinished
     | AsideAsked
     | AsideAnswered

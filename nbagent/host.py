@@ -38,8 +38,12 @@ class IPythonHost:
     """
 
     def __init__(self, shell: Any, submit: Callable[[Callable[[], Any]], Future[Any]]):
-        self._shell = shell
+        self.shell = self._shell = shell
         self._submit = submit
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Have `function` run on the main thread."""
+        return self._submit(function)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the main thread and give its result, or raise what it raised."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,8 @@ from nbagent.stores.files import FileStore, default_home
 from nbagent.tools.built_in import built_in
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.undo import undone_in_words
+from nbagent.undo import undoable, undone_in_words
+from nbagent.view.choose import CellView
 from nbagent.view.insert import Where
 
 
@@ -36,6 +37,11 @@ class NotebookAgent(Protocol):
     @property
     def session(self) -> Session | None:
         """The current session."""
+        ...
+
+    @property
+    def views(self) -> Iterable[CellView]:
+        """What shows the runs of the last cells."""
         ...
 
     def insert(self, cells: list[str]) -> Where:
@@ -79,6 +85,11 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
     _say(f"model   {model}")
     _say(f"tokens  {in_words(total(session.events))}")
     _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
+    there = undoable(session.events)
+    kept = session.kernel.checkpoints
+    at_once = sum(kept is not None and kept.has(one.mark) for one in there)
+    steps = "1 step" if len(there) == 1 else f"{len(there)} steps"
+    _say(f"undo    {steps} ran code; {at_once} can be undone without running cells again")
     _say(f"folder  {session.folder}")
     if runs:
         _say(f"last    {runs[-1].reason} {runs[-1].message}".rstrip())
@@ -126,7 +137,10 @@ def _undo(magics: NotebookAgent, words: list[str]) -> None:
         raise UsageError("write `%agent undo [N] [--rerun] [--keep-files]`")
     session, count = _session(magics), int(counts[0]) if counts else 1
     undoing = session.undo(magics.sessions.ask, count, rerun="--rerun" in flags, files="--keep-files" not in flags)
-    _say(undone_in_words(magics.wait(undoing)))
+    undone = magics.wait(undoing)
+    for view in magics.views:
+        view.take_undone(undone)
+    _say(undone_in_words(undone))
 
 
 def _cells(magics: NotebookAgent, words: list[str]) -> None:

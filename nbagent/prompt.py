@@ -55,6 +55,10 @@ def _signature(tool: ToolSpec) -> str:
     return f"{tool.name}({', '.join(tool.schema.get('properties', {}))})"
 
 
+#: Where the agent's code runs in the user's own kernel.
+LIVE = " (your code runs in their kernel: use these as they are, and bind names of your own)"
+
+
 @dataclass(frozen=True)
 class HostContext:
     """What the model is told of the place it works in."""
@@ -96,7 +100,7 @@ def run_message(
     request = "\n\n".join(filter(None, [advice_for(task, approach, dialect), f"Task: {task}", reminder]))
     blocks = [context.news] if context.news else []
     if context.variables:
-        how = "; bring_variable copies one into your kernel" if context.can_bring else ""
+        how = "; bring_variable copies one into your kernel" if context.can_bring else LIVE
         blocks.append(f"The user's live variables{how}:\n" + "\n".join(variable_lines(context.variables)))
     if context.cells:
         cells = "\n---\n".join(_shorten(cell) for cell in context.cells)

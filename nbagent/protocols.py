@@ -6,6 +6,7 @@ Implementations live in the layer above and do not know each other; the loop is 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -122,6 +123,7 @@ class Executed:
     back_names: tuple[str, ...] = ()  #: what is there again because of it
     changes: tuple[Variable, ...] = ()
     gone: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()  #: names of the user's, in their own kernel, that mean something else now
     table: str = ""  #: dimensions and dtypes of the table that is the last line's value
     imported: tuple[tuple[str, str], ...] = ()  #: packages that are new in the process, with their versions
     columns: tuple[str, ...] = ()  #: of the table that was asked for a column that it has not
@@ -170,6 +172,7 @@ class Kernel(Protocol):
 
     generation: int  #: grows whenever the variables were lost
     checkpoints: Checkpoints | None  #: None where there are none
+    restartable: bool  #: false where it is the user's own
     confinement: str  #: what holds its code, in words, or why nothing does
 
     async def start(self) -> None:
@@ -221,6 +224,12 @@ T = TypeVar("T")
 
 class Host(Protocol):
     """The process that the user works in. Its code runs on its main thread only."""
+
+    shell: Any  #: the IPython shell
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Have `function` run on the host's main thread."""
+        ...
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the host's main thread and give its result."""

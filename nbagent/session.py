@@ -74,10 +74,12 @@ class Session:
             self._past = past_of(self.events)
             self.resolved = resolved = in_its_folder(resolved, self._past)
             self.folder = workplace.working_folder(resolved.settings)
+            self.kernel: Kernel = workplace.make_kernel(resolved.settings, self.folder, self.log.folder, host)
         except NbAgentError:
             self.log.close()
             raise
         self._host = host
+        self._copies_from = None if resolved.settings.kernel == "live" else host  # whose variables are brought
         self._environment = environment
         self.redactor = workplace.redactor_for(environment, resolved.settings)
         self._conversation = Conversation(dialect_named)
@@ -97,7 +99,6 @@ class Session:
         tools = built_in(self.folder, self._sharing)
         self._run_code = next(tool for tool in tools if isinstance(tool, RunCode))
         self.tools = Registry(tools)
-        self.kernel: Kernel = workplace.make_kernel(resolved.settings, self.folder, self.log.folder)
         self.kernel.generation = self._past.generation
         self._kernel_told = False  # whether the log knows of this process's kernel
         self._resumption = Resumption()
@@ -207,8 +208,7 @@ class Session:
             undone = await undo(count, rerun=rerun, files=files)
             if undone.how == "rerun":
                 self._plan_rerun()
-            if undone.how == "rerun" and begun:
-                await self._restore(self.resolved.settings, ask)
+                await self._restore(self.resolved.settings, ask) if begun else None
             return undone
 
     async def close(self) -> None:
@@ -261,8 +261,8 @@ class Session:
         terms = self._terms(task, settings, choice)
         choice = terms.choice
         context = await workplace.surroundings(task, data, self.folder, self._host, settings.cells)
-        news = [*news_of_undo(self.events), self._resumption.take_news()]
-        context = replace(context, news="\n".join(filter(None, news)))
+        told = "\n".join(filter(None, [*news_of_undo(self.events), self._resumption.take_news()]))
+        context = replace(context, news=told, can_bring=self._copies_from is not None)
         self._emit(
             RunStarted(
                 task=task,
@@ -354,7 +354,7 @@ class Session:
     def _run_context(self, settings: Settings, observation_characters: int, image_pixels: int = 0) -> RunContext:
         return RunContext(
             kernel=self.kernel,
-            host=self._host,
+            host=self._copies_from,
             folder=self.folder,
             session_folder=self.log.folder,
             redactor=self.redactor,
@@ -368,7 +368,7 @@ class Session:
 
     def _terms(self, task: str, settings: Settings, choice: Choice) -> Negotiation:
         """Begin to agree with the model's server on dialect and fields."""
-        with_host = self._host is not None
+        with_host = self._copies_from is not None
 
         def gateway_for(choice: Choice) -> Gateway:
             closing = closing_line(choice.dialect, self.redactor.text(task))

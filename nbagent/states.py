@@ -23,6 +23,13 @@ class CheckpointDeclined(Event):
     why: str
 
 
+class Replaced(Event):
+    """Code in the user's own kernel (kind `live`) rebound, deleted or shadowed these names of theirs."""
+
+    type: Literal["Replaced"] = "Replaced"
+    names: list[str]
+
+
 class Undone(Event):
     """The last actions that ran code were undone. `actions` are the numbers (`seq`) of their `ActionStarted`."""
 
@@ -34,3 +41,6 @@ class Undone(Event):
     gone: list[str] = Field(default_factory=list)  #: names of variables that are not there any more
     files: str = ""  #: what became of the files that they changed, in words
     note: str = ""  #: what is to know besides, for people
+
+
+StateEvent = CheckpointMade | CheckpointDeclined | Replaced | Undone

@@ -20,7 +20,7 @@ from nbagent.steps import Step, read_items
 from nbagent.tools.code import RunCode
 from nbagent.tools.sharing import Sharing
 
-NO_CHECKPOINTS = "checkpoints are off (--checkpoints on)"
+NO_CHECKPOINTS = "none was kept (--checkpoints on, Linux only)"
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ class Undo:
         first = targets[0]
         checkpoints = self.kernel.checkpoints
         kept = checkpoints is not None and bool(first.mark) and checkpoints.has(first.mark)
+        if not kept and not self.kernel.restartable:
+            raise UsageError("what your names meant then is not kept any more: it cannot be undone")
         if not kept and not rerun and self.begun:
             raise UsageError(self._would_run_again(first, count))
         went = WentBack((), ())

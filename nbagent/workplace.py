@@ -15,6 +15,7 @@ from nbagent.data_files import describe, named_files
 from nbagent.errors import SettingsError, TransferError
 from nbagent.events import DialectName, Event
 from nbagent.kernels.checkpoints import CheckpointKernel
+from nbagent.kernels.live import LiveKernel
 from nbagent.kernels.process import ProcessKernel
 from nbagent.models.choose import Choice
 from nbagent.prompt import HostContext
@@ -90,8 +91,12 @@ async def surroundings(
     return HostContext(variables, recent, error, files, can_bring=True)
 
 
-def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kernel:
-    """Make the session's kernel, which works in `folder`; it is not started yet."""
+def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Host | None) -> Kernel:
+    """Make the session's kernel, which works in `folder`; it is not started yet.
+
+    Raises:
+        SettingsError: there is no kernel of the user's to work in.
+    """
     scratch = session_folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
@@ -104,6 +109,11 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path) -> Kerne
         "startup_timeout": settings.startup_timeout,
         "output_characters": settings.output_characters,
     }
+    if settings.kernel == "live":
+        if host is None:
+            raise SettingsError("kernel=live works in a notebook or IPython only: leave it out here")
+        programs = ProcessKernel(**options)
+        return LiveKernel(host.shell, host.submit, programs, output_characters=settings.output_characters)
     if settings.checkpoints == "on" and sys.platform == "linux":
         return CheckpointKernel(kept=settings.checkpoints_kept, memory_share=settings.checkpoint_memory, **options)
     return ProcessKernel(**options)
@@ -132,8 +142,6 @@ def new_notes(resolved: Resolved, choice: Choice, said: set[str]) -> list[str]:
     notes = [*([choice.note] if choice.note else []), *resolved.notes]
     if settings.approve == "off":
         notes.append("Nothing asks for your yes (approve=off): code runs as the model writes it.")
-    if settings.checkpoints == "on" and sys.platform != "linux":
-        notes.append("There are no checkpoints on this system: undo runs earlier cells again.")
     new = [note for note in notes if note not in said]
     said.update(new)
     return new

@@ -117,9 +117,9 @@ def test_without_a_checkpoint_undo_says_what_would_run_again_and_does_it_when_as
         with pytest.raises(UsageError) as raised:
             agent.undo_sync()
         assert str(raised.value) == (
-            "there is no checkpoint before step 3 of run 1: checkpoints are off (--checkpoints on). Undo would "
-            "start a new kernel and run 2 earlier cells again, asking before those with effects outside it: "
-            "`%agent undo 1 --rerun` does so"
+            "there is no checkpoint before step 3 of run 1: none was kept (--checkpoints on, Linux only). "
+            "Undo would start a new kernel and run 2 earlier cells again, asking before those with effects "
+            "outside it: `%agent undo 1 --rerun` does so"
         )
         assert agent.undo_sync(rerun=True).how == "rerun"
         assert "[1] 5" in observed(server, "print(x, y)", agent)

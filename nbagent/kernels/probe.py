@@ -93,6 +93,11 @@ def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
     return (id(value), *described, columns)
 
 
+def token_of(value: Any) -> tuple[Any, ...]:
+    """Give what differs where a variable was bound anew, or changed in a way that can be seen from outside."""
+    return _token(value, describe(value))
+
+
 def _interesting(name: str, value: Any) -> bool:
     # By type: isinstance would ask the object for its __class__.
     return not name.startswith("_") and name not in OURS and not issubclass(type(value), types.ModuleType)

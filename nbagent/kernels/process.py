@@ -75,6 +75,7 @@ class ProcessKernel:
     ):
         self.generation = 0
         self.checkpoints: Checkpoints | None = None
+        self.restartable = True
         self.confinement = ""
         self.python = python or sys.executable
         self._folder, self._scratch = Path(folder), Path(scratch)

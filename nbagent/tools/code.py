@@ -16,6 +16,7 @@ from nbagent.events import (
     KernelDied,
     Output,
     PackagesImported,
+    Replaced,
     Risk,
     StateLost,
 )
@@ -163,6 +164,8 @@ class RunCode:
 def _tell_of_loss(executed: Executed, context: ToolContext) -> None:
     if executed.status == "died":
         context.emit(KernelDied(why=executed.error))
+    if executed.replaced:
+        context.emit(Replaced(names=list(executed.replaced)))
     if executed.state_lost:
         context.emit(StateLost(names=list(executed.lost_names)))
 

@@ -60,6 +60,8 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
     ]
     if dropped := _dropped(outputs):
         words.append(f"It printed far too much: {dropped} characters in the middle were not kept.")
+    if executed.replaced:
+        words.append(f"This took names of the user's: {', '.join(executed.replaced)}. Use names of your own.")
     if executed.restored:
         back = ", ".join(executed.back_names) or "none"
         words.append(f"An earlier state of the kernel is back; the code was not run again. Variables: {back}.")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from nbagent.events import Undone
 from nbagent.protocols import View
 from nbagent.view.final import FinalView
 from nbagent.view.terminal import TerminalView
@@ -20,6 +21,10 @@ class CellView(View, Protocol):
 
     def open(self) -> None:
         """Appear (call it on the main thread)."""
+        ...
+
+    def take_undone(self, undone: Undone) -> None:
+        """Mark in the trace what was undone after the run (call it on the main thread)."""
         ...
 
 

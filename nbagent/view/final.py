@@ -6,7 +6,7 @@ from typing import Any
 
 from IPython.display import display
 
-from nbagent.events import Event
+from nbagent.events import Event, Undone
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.view import static
 from nbagent.view.trace import Trace
@@ -31,6 +31,9 @@ class FinalView:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Say no: nobody is there."""
         return Approval(approved=False, by="nobody", note="this front end takes no questions")
+
+    def take_undone(self, undone: Undone) -> None:
+        """Nothing changes: what was shown once stands."""
 
     def close(self) -> None:
         """Leave the trace (on the main thread, in the running cell); nothing where no run was begun."""

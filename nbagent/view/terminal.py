@@ -27,6 +27,7 @@ from nbagent.events import (
     OutputAdded,
     RunFinished,
     RunStarted,
+    Undone,
 )
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
@@ -115,6 +116,9 @@ class TerminalView:
                 self._region.leave()
             elif self._moving:
                 self._region.draw(event)
+
+    def take_undone(self, undone: Undone) -> None:
+        """Nothing changes: what was printed stands."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Show the whole code with its risk, and wait for yes, no or an edited version.

@@ -38,6 +38,7 @@ from nbagent.events import (
     Reasoning,
     ReasoningDelta,
     Reflected,
+    Replaced,
     Replayed,
     Retrying,
     RunFinished,
@@ -191,7 +192,7 @@ class Trace:
             self.summary = event.summary
             self.usage, self.seconds = event.usage, event.seconds
         elif isinstance(event, Undone):
-            self._undo(event)
+            self.add_undone(event)
         elif note := note_of(event):
             if isinstance(event, PlanMade | PlanUpdated):
                 self.plan = event.items
@@ -201,11 +202,12 @@ class Trace:
         else:
             self._add_to_step(event)
 
-    def _undo(self, undone: Undone) -> None:
-        for step in self.steps:
-            for action in step.actions:
-                if action.seq in undone.actions:
-                    action.status = "undone"
+    def add_undone(self, undone: Undone) -> bool:
+        """Mark what was undone of this run; say whether anything was."""
+        actions = [action for step in self.steps for action in step.actions if action.seq in undone.actions]
+        for action in actions:
+            action.status = "undone"
+        return bool(actions)
 
     def step(self, event: Event) -> TraceStep:
         """Give the step that an event belongs to, made now if it is new."""
@@ -310,6 +312,8 @@ def note_of(event: Event) -> str:
         return f"The kernel died: {event.why}"
     if isinstance(event, StateLost):
         return f"These variables are gone: {', '.join(event.names)}." if event.names else "All variables are gone."
+    if isinstance(event, Replaced):
+        return f"Names of yours mean something else now: {', '.join(event.names)}. `%agent undo` brings them back."
     if isinstance(event, CheckpointDeclined):
         return f"This step cannot be undone without a re-run: {event.why}."
     if isinstance(event, Shared):

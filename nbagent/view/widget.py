@@ -22,7 +22,7 @@ import anywidget
 import traitlets
 from IPython.display import clear_output, display
 
-from nbagent.events import Event
+from nbagent.events import Event, Undone
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
@@ -172,6 +172,11 @@ class WidgetView:
         self._flusher.join()
         self._context.copy().run(self._leave_static)
 
+    def take_undone(self, undone: Undone) -> None:
+        """Mark what was undone after the run in the trace that stands (call it on the main thread)."""
+        if self._left is not None and self._log.trace.add_undone(undone):
+            self._leave_static()
+
     def _leave_static(self) -> None:
         trace = self._log.trace
         if trace.task:
@@ -184,7 +189,8 @@ class WidgetView:
         # The widget lives on for a while. A page that was loaded again in mid-run does not know the output's
         # display_id: it says hello when the kernel is free, and puts the static trace there itself. And one
         # that is loading the widget still would report an error where it was closed.
-        _finished.append(self._widget)
+        if self._widget not in _finished:
+            _finished.append(self._widget)
         while len(_finished) > KEPT:
             _finished.popleft().close()
 

@@ -288,3 +288,14 @@ def test_a_stop_while_a_variable_is_copied_is_one_word(
             time.sleep(0.02)
 
     assert cells.text_when_stopped("%agent bring x", begun=copying).strip() == "Stopped."
+
+
+def test_undo_takes_the_last_step_back_and_says_what_came_of_it(cells: Cells, server: ScriptedServer) -> None:
+    server.responses = [run_code("x = 1"), run_code("x = 2; y = 3"), final("done")]
+    cells.run("%%agent --checkpoints on\ncount")
+    assert cells.text("%agent undo") == (
+        "Undone: 1 step that ran code. Gone: y. As before: x. They changed no file that is known of. "
+        "What they did to databases or over the network stays.\n"
+    )
+    assert "1 step ran code; 1 can be undone without running cells again" in cells.text("%agent status")
+    assert "write how many steps to undo: 1 or more" in cells.text("%agent undo 0")
