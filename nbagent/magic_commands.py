@@ -109,7 +109,12 @@ def _export(magics: NotebookAgent, words: list[str]) -> None:
     session = _session(magics)
     request = ExportRequest(**{flag.removeprefix("--"): True for flag in flags})
     exported = export_session(
-        session.events, Path(paths[0]).expanduser(), request, redactor=session.redactor, main=magics.main
+        session.events,
+        Path(paths[0]).expanduser(),
+        request,
+        redactor=session.redactor,
+        main=magics.main,
+        session_folder=session.log.folder,
     )
     _say("\n".join(exported.lines))
     exported.check()

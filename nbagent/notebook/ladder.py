@@ -10,6 +10,7 @@ from typing import Literal
 from nbagent.events import Event, RunStarted, SessionResumed, SessionStarted
 from nbagent.notebook.atomic import refuse_existing
 from nbagent.notebook.export import Draft, ExportReport, Rung, draft_notebook, write_draft
+from nbagent.notebook.metadata import originals_of
 from nbagent.notebook.verify import TIME_LIMIT, Verdict, put_verdict, verify_notebook
 from nbagent.redaction import Redactor
 
@@ -37,11 +38,13 @@ async def export_verified(
     force: bool = False,
     timeout: float = TIME_LIMIT,
     redactor: Redactor | None = None,
+    session_folder: Path | None = None,
 ) -> Climb:
     """Write the first of `rungs` that verifies, its verdict in it.
 
     Where none does, the last is written with its verdict all the same: nothing is lost, and `Climb.ok` is
-    False. `timeout` is in seconds for each rung.
+    False. `timeout` is in seconds for each rung. `session_folder` holds the copies of files as they were before
+    the session changed them: the notebook is to start from those.
 
     Raises:
         UsageError, FileExistsRefused, StoreError, KernelError: see `export_notebook` and `verify_file`.
@@ -50,6 +53,7 @@ async def export_verified(
         refuse_existing(path)
     folders = [Path(event.folder) for event in events if isinstance(event, SessionStarted | SessionResumed)]
     folder = folders[-1] if folders else Path.cwd()
+    originals = _originals(events, session_folder)
     tried: list[tuple[Draft, Verdict]] = []
     for rung in rungs:
         draft = draft_notebook(events, path, rung=rung, redactor=redactor)
@@ -61,6 +65,7 @@ async def export_verified(
                 draft.notebook,
                 folder=folder,
                 files=draft.files,
+                originals=originals,
                 timeout=timeout,
                 confine=_confinement(events),
                 redactor=redactor,
@@ -76,6 +81,13 @@ async def export_verified(
     ]
     report = write_draft(draft, path, force=force)
     return Climb(report, [(other.rung, found) for other, found in tried])
+
+
+def _originals(events: Sequence[Event], session_folder: Path | None) -> dict[str, Path]:
+    if session_folder is None:
+        return {}
+    found = {path: session_folder / "files" / copy for path, copy in originals_of(events).items()}
+    return {path: copy for path, copy in found.items() if copy.is_file()}
 
 
 def _confinement(events: Sequence[Event]) -> Literal["workspace", "off"]:

@@ -78,6 +78,15 @@ def made_files_of(events: Sequence[Event]) -> list[str]:
     return list(made)
 
 
+def originals_of(events: Sequence[Event]) -> dict[str, str]:
+    """Give the files that the session changed or deleted, with the name of the copy of what stood there first."""
+    first: dict[str, str] = {}
+    for event in events:
+        for change in event.changes if isinstance(event, FilesChanged) else ():
+            first.setdefault(change.path, "" if change.change == "made" else change.before)
+    return {path: copy for path, copy in first.items() if copy}
+
+
 def _environment(
     events: Sequence[Event], texts: Texts, versions: Mapping[str, str], data_files: Mapping[str, DataFile]
 ) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from nbagent.notebook.export import ExportReport, Rung, export_notebook
 from nbagent.notebook.ladder import RUNGS, Climb, export_verified
 from nbagent.notebook.verify import TIME_LIMIT, Verdict, verify_file
 from nbagent.redaction import Redactor
+from nbagent.stores.files import default_home
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,11 @@ def export_session(
     *,
     redactor: Redactor | None = None,
     main: MainThreadQueue | None = None,
+    session_folder: Path | None = None,
 ) -> Exported:
     """Write the session as asked. Ctrl-C stops a verification, and nothing is written.
+
+    `session_folder` is where the session lies (default: below NBAGENT_HOME).
 
     Raises:
         UsageError: there is nothing to export, or the options exclude each other.
@@ -74,7 +78,13 @@ def export_session(
         report = export_notebook(events, path, rung=rungs[0], force=request.force, redactor=redactor)
         return Exported(report, [f"Exported to {report.path}.", *_without(report)])
     climbing = export_verified(
-        events, path, rungs=rungs, force=request.force, timeout=request.timeout, redactor=redactor
+        events,
+        path,
+        rungs=rungs,
+        force=request.force,
+        timeout=request.timeout,
+        redactor=redactor,
+        session_folder=session_folder or default_home(os.environ) / "sessions" / events[0].session,
     )
     climb = agent_thread().run(climbing, main=main)
     lines = [f"{rung}: {verdict.line}" for rung, verdict in climb.tried]

@@ -32,6 +32,8 @@ from nbagent.workplace import HIDDEN_FROM_KERNEL
 #: Seconds for all cells together.
 TIME_LIMIT = 600.0
 MOST_NAMED = 3
+#: The copy lies this deep, so that what the code names as `../data.csv` has a place.
+_BELOW = ("folder", "folder", "folder")
 
 
 @dataclass(frozen=True)
@@ -142,12 +144,17 @@ async def verify_notebook(
     *,
     folder: Path,
     files: Mapping[str, bytes] | None = None,
+    originals: Mapping[str, Path] | None = None,
     in_place: bool = False,
     timeout: float = TIME_LIMIT,
     confine: Literal["workspace", "off"] = "workspace",
     redactor: Redactor | None = None,
 ) -> Verdict:
-    """Execute a notebook and compare. `files` lie beside it, by relative path. See `verify_file`."""
+    """Execute a notebook and compare; see `verify_file`.
+
+    `files` lie beside it, by relative path; `originals`, by path in the folder, stand in the copy for what the
+    folder holds now.
+    """
     began = time.monotonic()
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder that the notebook could work in; name one with --folder")
@@ -156,13 +163,14 @@ async def verify_notebook(
     with tempfile.TemporaryDirectory(prefix="nbagent-verify-", ignore_cleanup_errors=True) as scratch:
         place = folder
         if not in_place:
-            place = Path(scratch).resolve() / "workspace"
+            place = Path(scratch).resolve().joinpath(*_BELOW, "workspace")
             await asyncio.to_thread(
                 copy_workspace,
                 folder,
                 place,
                 without=environment.get("made_files", ()),
                 needed=[file["path"] for file in environment.get("data_files", ())],
+                originals=originals or {},
             )
         for name, content in (files or {}).items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)

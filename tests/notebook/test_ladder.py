@@ -130,6 +130,26 @@ def test_files_that_the_session_made_are_made_again(bench: Bench, tmp_path: Path
     assert code(exported.report) == ["from pathlib import Path", "Path('out.txt').write_text('12');", cells[2]]
 
 
+def test_it_starts_from_the_files_as_they_were_before_the_session_changed_them(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (bench.folder / "n.txt").write_text("1")
+    (bench.folder.parent / "beside.txt").write_text("5")
+    cells = [
+        "text = open('n.txt').read() + open('../beside.txt').read()",
+        "print(int(text))\nwith open('n.txt', 'w') as file:\n    file.write('2')",
+        "junk = 1",
+    ]
+    events = bench.run(cells, "It is 15.")
+    assert bench.agent.session is not None
+    copies = bench.agent.session.log.folder
+    exported = export_session(events, tmp_path / "a.ipynb", PROVEN, session_folder=copies)
+    assert exported.lines[0].startswith("distilled: Verified"), exported.lines
+    assert (bench.folder / "n.txt").read_text() == "2"
+    assert code(exported.report)[0].splitlines()[1:] == ["n_txt = 'n.txt'", "beside_txt = '../beside.txt'"]
+    assert "open(beside_txt)" in code(exported.report)[1]
+
+
 def test_an_existing_file_is_refused_before_anything_is_executed(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "a.ipynb").write_text("mine")
     with pytest.raises(FileExistsRefused):
