@@ -8,7 +8,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any, Unpack, overload
 
-from nbagent.errors import NbAgentError, ToolDefinitionError
+from nbagent.errors import NbAgentError, SettingsError, ToolDefinitionError
 from nbagent.events import DialectName
 from nbagent.protocols import Tool
 from nbagent.tools.built_in import RESERVED
@@ -95,9 +95,15 @@ class Registry:
         """Give the tools that the model is told of, in a stable order.
 
         The text dialects say no more than they must: `fenced` can express nothing but code.
+
+        Raises:
+            SettingsError: that is what the settings deny.
         """
         if dialect == "fenced":
-            return [self._built_in["run_code"]]
+            run_code = self._built_in["run_code"]
+            if why := permission.of_tool(run_code):
+                raise SettingsError(f"run_code is {why}, and this model can do nothing else (dialect fenced)")
+            return [run_code]
         return [
             entry.tool
             for entry in self.entries()

@@ -41,7 +41,7 @@ class Desk:
         self.context = Context(cast("Kernel", None), self.folder, self.folder)
 
     def gateway(self, *tools: Tool, **rules: Any) -> Gateway:
-        return Gateway(tools, rules=Rules(clock=self.clock, **rules))
+        return Gateway(tools, rules=Rules(**{"clock": self.clock, **rules}))
 
     async def call(self, gateway: Gateway, tool: str, call_id: str = "c", **arguments: Any) -> tuple[str, str]:
         """Give the status and the exact text that the model reads."""

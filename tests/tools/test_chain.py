@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +22,7 @@ from nbagent.tools.chain import CHAIN
 from nbagent.tools.definition import FunctionTool, tool
 from nbagent.tools.permission import Permission
 from tests.tools.calls import Desk
+from tests.tools.test_approval import Dry
 
 
 @pytest.fixture
@@ -349,37 +353,78 @@ async def test_a_good_result_is_kept_for_its_time_and_the_same_arguments(desk: D
 # -- breaker --------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_hangs_again_and_again_rests_and_comes_back(desk: Desk) -> None:
+def test_a_tool_that_hangs_again_and_again_rests_and_comes_back(desk: Desk) -> None:
     """Refused at once; an invalid call leaves the probe; errors of the user's code do not count."""
+    with in_turned_time() as loop:
+        loop.run_until_complete(hang_and_come_back(desk, loop))
+
+
+async def hang_and_come_back(desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
     hangs = [True, False, True, True, True, False]
 
-    @tool(timeout=0.03, parallel_safe=True)
+    @tool(timeout=1, parallel_safe=True)
     async def t(number: int) -> str:
         """Hang or answer."""
         if hangs.pop(0):
             await asyncio.sleep(60)
         return f"ok {number}"
 
-    @tool(timeout=None)
-    def code() -> ToolResult:
-        """Run code that fails."""
-        return ToolResult("error", "ZeroDivisionError")
-
-    gateway = desk.gateway(t, code, breaker=BreakerLimits(faults=3, cooldown=2))
-    statuses = [(await desk.call(gateway, "t", number=n))[0] for n in range(5)]
-    assert statuses == ["timeout", "ok", "timeout", "timeout", "timeout"]
-    for left in ("2 s", "0.8 s"):
+    gateway = desk.gateway(t, Failing(desk.folder), breaker=BreakerLimits(faults=3, cooldown=2), clock=loop.time)
+    began = loop.time()
+    for number, expected in enumerate(["timeout", "ok", "timeout", "timeout", "timeout"]):
+        status, text = await desk.call(gateway, "t", number=number)
+        assert status == expected
+        assert ("timed out after 1 s" in text) is (status == "timeout")
+    assert loop.time() - began == pytest.approx(4)
+    for left in ("2 s", "1 s"):
+        refused_at = loop.time()
         status, text = await desk.call(gateway, "t", number=9)
         assert (status, desk.last.answered_by) == ("unavailable", "available")
         assert f"3 faults in a row; it may be tried again in {left}" in text
-        desk.clock.now += 1.2
+        assert loop.time() == refused_at
+        await asyncio.sleep(1)
     for _ in range(10):
-        assert (await desk.call(gateway, "code"))[0] == "error"
+        status, text = await desk.call(gateway, "run_code", code="1 / 0")
+        assert status == "error"
+        assert "ZeroDivisionError" in text
+    await asyncio.sleep(0.5)
     assert (await desk.call(gateway, "t", number="none"))[0] == "invalid"
     status, text = await desk.call(gateway, "t", number=6)
-    assert status == "ok"
+    assert (status, hangs) == ("ok", [])
     assert "ok 6" in text
-    assert hangs == []
+
+
+class Failing(Dry):
+    """`run_code` whose code raises."""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult("error", "ZeroDivisionError: division by zero")
+
+
+class TurnedTime(selectors.DefaultSelector):
+    """Nothing to wait for but time: it is over at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.now += max(0.0, timeout or 0.0)
+        return super().select(0)
+
+
+@contextmanager
+def in_turned_time() -> Iterator[asyncio.AbstractEventLoop]:
+    selector = TurnedTime()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    try:
+        yield loop
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
 
 
 async def test_an_interrupt_a_refusal_and_a_kept_result_leave_the_probe(desk: Desk) -> None:

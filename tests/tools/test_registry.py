@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nbagent
-from nbagent.errors import ToolDefinitionError
+from nbagent.errors import SettingsError, ToolDefinitionError
 from nbagent.prompt import system_prompt
 from nbagent.protocols import Tool
 from nbagent.tools import registry as registry_module
@@ -109,6 +109,13 @@ def test_small_models_are_offered_few_and_fenced_code_only(registry: Registry, o
     assert "final_answer" not in names(registry)
     assert "bring_variable" not in names(registry, with_host=False)
     assert "fetch" in names(registry, small=True)
+
+
+def test_a_model_that_can_only_run_code_needs_run_code(registry: Registry) -> None:
+    with pytest.raises(
+        SettingsError, match=r"run_code is denied by setting \(deny_tools=run_\*\), and this model"
+    ):
+        names(registry, "fenced", permission=Permission(deny=("run_*",)))
 
 
 @pytest.mark.parametrize(
