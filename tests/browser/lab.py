@@ -40,9 +40,12 @@ _CELL = f"{_PANEL}.content.widgets[i]"
 
 
 class Lab:
-    """A JupyterLab server with private settings in `folder`, and one page that shows it."""
+    """A JupyterLab server with private settings in `folder`, and one page that shows it; or Notebook 7's."""
 
-    def __init__(self, folder: Path, *, width: int = 1200, height: int = 900, scale: float = 1) -> None:
+    def __init__(
+        self, folder: Path, *, width: int = 1200, height: int = 900, scale: float = 1, app: str = "jupyterlab"
+    ) -> None:
+        self.app = app
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
         self._settings = folder / "settings"
@@ -50,7 +53,7 @@ class Lab:
             "@jupyterlab/apputils-extension", "notification", {"fetchNews": "false", "checkForUpdates": False}
         )
         self.page_errors: list[str] = []
-        self._server, self.address = _start_server(folder, self.folder)
+        self._server, self.address = _start_server(folder, self.folder, app)
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
@@ -136,7 +139,8 @@ class Notebook:
 
     def open(self, *, kernel: bool = True) -> None:
         """Show it in a new workspace and, with `kernel`, wait for that."""
-        self.page.goto(f"{self.lab.address}/lab/workspaces/w{time.time_ns()}/tree/{self.name}")
+        tree = f"lab/workspaces/w{time.time_ns()}/tree" if self.lab.app == "jupyterlab" else "notebooks"
+        self.page.goto(f"{self.lab.address}/{tree}/{self.name}")
         self._shown()
         if kernel:
             self.page.wait_for_function(
@@ -222,7 +226,7 @@ class Notebook:
         self.page.evaluate("() => window.jupyterapp?.shell.currentWidget.sessionContext.shutdown()")
 
 
-def _start_server(folder: Path, notebooks: Path) -> tuple[subprocess.Popen[bytes], str]:
+def _start_server(folder: Path, notebooks: Path, app: str) -> tuple[subprocess.Popen[bytes], str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -239,6 +243,7 @@ def _start_server(folder: Path, notebooks: Path) -> tuple[subprocess.Popen[bytes
         "ServerApp.allow_root": True,
         "IdentityProvider.token": "",
         "LabApp.expose_app_in_browser": True,
+        "JupyterNotebookApp.expose_app_in_browser": True,
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         "LabApp.news_url": None,
         "LabApp.workspaces_dir": folder / "workspaces",
@@ -247,7 +252,7 @@ def _start_server(folder: Path, notebooks: Path) -> tuple[subprocess.Popen[bytes
     arguments = [f"--{name}={value}" for name, value in options.items()]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser", *arguments],
+            [sys.executable, "-m", app, "--no-browser", *arguments],
             stdout=log,
             stderr=log,
             env=environment | private | {"PYTHONWARNINGS": ""},
