@@ -27,11 +27,7 @@ def test_a_run_streams_asks_stops_and_is_acted_on(notebook7: Lab) -> None:
     act = run_code("open('results.csv', 'w').write('new')").items
     with ScriptedServer() as server:
         server.responses = [
-            sse(
-                C({"content": "I will **write** it."}),
-                held,
-                *run_code("open('results.csv', 'w').write('new')").items,
-            ),
+            sse(C({"content": "I will **write** it."}), held, *act),
             final("Written."),
             sse(C({"content": "Let me think"}), thinking),
         ]
