@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -154,7 +155,10 @@ def resolve_here(
 
 def _upwards(folder: Path) -> Iterator[Path]:
     """Give the folder and those above it, up to the repository's root; never the home folder or above."""
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:  # there is none
+        home = Path(folder.anchor)
     for place in (folder, *folder.parents):
         if place == home or place in home.parents:
             return
@@ -166,7 +170,8 @@ def _upwards(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> ProjectFile | None:
     """Read a file; None where it is not there or says nothing to nbagent."""
     try:
-        if path.stat().st_size > LONGEST_FILE:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:  # a pipe would be waited for
             return None
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -161,6 +161,12 @@ def test_files_that_say_nothing_to_us_do_not_matter(project: Path, content: byte
     assert here().settings.max_steps == 15
 
 
+def test_what_is_no_file_is_not_waited_for(project: Path) -> None:
+    os.mkfifo(project / "pyproject.toml")
+    (project / ".mcp.json").mkdir()
+    assert here().settings.max_steps == 15
+
+
 def test_every_setting_is_harmless_or_waits_for_trust() -> None:
     assert set(Settings.model_fields) > HARMLESS
     for name in (
