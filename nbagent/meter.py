@@ -21,6 +21,8 @@ from nbagent.protocols import Approval, ApprovalRequest
 FIRST_REPLY_TOKENS = 500
 #: Tokens of a summary at the end.
 SUMMARY_TOKENS = 300
+#: No tokenizer differs from the estimate by more than this, either way.
+LEAST_RATIO = 0.4
 BUDGET = "max_cost"
 
 
@@ -69,7 +71,8 @@ class Meter:
         A reply that was ended early comes without the tokens of its prompt; they were read all the same.
         """
         if usage.prompt_tokens and not usage.estimated and estimated_prompt:
-            self._ratio = usage.prompt_tokens / estimated_prompt
+            # Some servers count only what they had not cached: that is no measure of a prompt.
+            self._ratio = min(max(usage.prompt_tokens / estimated_prompt, LEAST_RATIO), 1 / LEAST_RATIO)
         if not usage.prompt_tokens:
             prompt = round(estimated_prompt * self._ratio)
             usage = usage.model_copy(update={"prompt_tokens": prompt, "estimated": True})

@@ -22,6 +22,7 @@ from nbagent.models.json_stream import parse_liberally
 from nbagent.prompt import system_prompt
 from nbagent.protocols import Dialect
 from nbagent.remembered import Known, Remembered
+from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.gateway import Gateway
 
 #: Replies in a row that do not fit the dialect before another is tried.
@@ -43,7 +44,7 @@ _CALLED = (
 
 CALL_IT = (
     "Your reply holds code but calls no tool, so nothing was run. Call run_code with the code. "
-    "If the code is itself the answer, send it once more."
+    "If the code is itself the answer, give it again."
 )
 NOW_JSON = (
     "From now on write no tool calls. Each reply is ONE JSON object: "
@@ -127,7 +128,8 @@ class Negotiation:
         """Judge whether the model copes with the dialect; give what it is told where it does not."""
         if reply.actions:
             self._misfits = 0
-            if self.choice.negotiable and self._known.dialect != self.choice.dialect:
+            acted = any(action.tool != FinalAnswer.name for action in reply.actions)
+            if acted and self.choice.negotiable and self._known.dialect != self.choice.dialect:
                 self._learn(dialect=self.choice.dialect)
             return None
         if not self.choice.negotiable or self._known.dialect == self.choice.dialect or not self._misfit(reply):

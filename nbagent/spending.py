@@ -22,8 +22,18 @@ def in_words(usage: Usage) -> str:
 
 def total(events: Iterable[Event]) -> Usage:
     """Add up a session, a run under way and questions aside included."""
-    spent = (event.usage for event in events if isinstance(event, StepFinished | AsideAnswered))
-    return sum(spent, Usage())
+    runs: dict[int, list[Event]] = {}
+    for event in events:
+        if isinstance(event, StepFinished | AsideAnswered | RunFinished):
+            runs.setdefault(event.run, []).append(event)
+    return sum(map(_of_run, runs.values()), Usage())
+
+
+def _of_run(events: list[Event]) -> Usage:
+    """What a run itself says at its end, which counts replies that broke off, too; else the sum so far."""
+    so_far = sum((event.usage for event in events if isinstance(event, StepFinished | AsideAnswered)), Usage())
+    said = next((event.usage for event in reversed(events) if isinstance(event, RunFinished)), so_far)
+    return max(so_far, said, key=lambda usage: usage.total_tokens)
 
 
 def spending(events: list[Event]) -> str:

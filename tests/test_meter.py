@@ -57,6 +57,14 @@ async def test_a_reply_that_was_ended_early_counts_its_prompt_as_an_estimate() -
     assert (usage.prompt_tokens, usage.estimated) == (1200, True)
 
 
+async def test_a_server_that_counts_only_what_was_not_cached_does_not_spoil_the_reckoning() -> None:
+    counting = meter(Asked(), max_tokens=3000)
+    counting.add(Usage(prompt_tokens=20, completion_tokens=100), 2000)
+    end = await counting.before_request(4000)
+    assert end is not None
+    assert end.reason == "max_tokens"
+
+
 async def test_tokens_end_the_run_before_they_are_passed_with_room_left_to_sum_up() -> None:
     counting = meter(Asked(), max_tokens=4000)
     assert await counting.before_request(1000) is None

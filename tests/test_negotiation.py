@@ -94,6 +94,17 @@ async def test_an_answer_that_holds_code_is_an_answer_once_the_model_has_called_
     assert dialects(notebook) == ["tools"]
 
 
+async def test_a_question_about_code_costs_a_model_that_can_call_no_week_in_another_dialect(
+    notebook: Notebook,
+) -> None:
+    answer = final("So:\n```python\npd.read_csv('a.csv')\n```")
+    given = step("final_answer", answer="pd.read_csv")  # doubted once, since nothing was run
+    finished = await notebook.cell(answer, answer, given, given, model="strong")
+    assert finished.answer == "pd.read_csv"
+    await notebook.cell(run_code(SUM), final("42"), model="strong")
+    assert dialects(notebook) == ["tools"]
+
+
 async def test_the_first_misfit_is_told_once_and_a_call_settles_it(notebook: Notebook) -> None:
     await notebook.cell(final(f"```python\n{SUM}\n```"), run_code(SUM), final("42"), model="learns")
     assert [event.guard for event in notebook.view.of(Nudged)] == ["format"]
