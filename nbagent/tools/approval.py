@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from dataclasses import dataclass, field, replace
+from textwrap import indent
 
 from nbagent.events import ActionEdited, ApprovalAsked, ApprovalGiven, Risk
 from nbagent.protocols import Approval, ApprovalRequest, ToolResult
@@ -65,7 +66,16 @@ def patterns(call: Call) -> tuple[str, ...]:
 
 def written(call: Call) -> str:
     """Write the call as a person reads it: the code that it runs, or the tool with its arguments."""
-    return call.code or f"{call.tool.name}({json.dumps(call.values, ensure_ascii=False)})"
+    if call.code:
+        return call.code
+    long = {name for name, value in call.values.items() if isinstance(value, str) and "\n" in value}
+    if not long:
+        return f"{call.tool.name}({json.dumps(call.values, ensure_ascii=False)})"
+    parts = [
+        f"{name}:\n{indent(value, '    ')}" if name in long else f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in call.values.items()
+    ]
+    return "\n".join([call.tool.name, *parts])
 
 
 async def approve(call: Call, rest: Rest) -> ToolResult:

@@ -8,7 +8,7 @@ import re
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
 from nbagent.tools.differences import difference
-from nbagent.tools.own_files import grade_write, put
+from nbagent.tools.own_files import grade_write, put, what_a_yes_covers
 from nbagent.tools.paths import PathRefused, Place, locate, open_regular
 from nbagent.tools.text_files import Encoding, decoded, encoding_of, what_it_is
 from nbagent.tools.write_file import fault_in
@@ -18,7 +18,7 @@ LONGEST_SEARCH = 20_000  #: lines that are searched for a near miss
 LIKENESS = 0.6  #: of lines that could be the ones that were meant
 
 
-@tool(risk=grade_write, timeout=15, tags=("files",))
+@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers)
 def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> ToolResult:
     """Replace text in a file. `old` must stand there exactly, once: copy it from read_file with its spaces, with
     lines around it if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.

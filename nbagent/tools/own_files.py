@@ -42,6 +42,11 @@ def grade_write(arguments: Any, context: ToolContext) -> tuple[Risk, str]:
     return "write", f"writes {place.shown}"
 
 
+def what_a_yes_covers(arguments: dict[str, Any]) -> list[str]:
+    """Say what "always" allows a tool that writes: this file, as it is named."""
+    return [f"overwrites {arguments['path']}"]
+
+
 def put(place: Place, content: bytes, context: ToolContext) -> FileChange:
     """Write a file whole, with a copy kept of what stood there; emits `FilesChanged`. Raises `PathRefused`."""
     before = stamp_of(place.path)

@@ -7,7 +7,7 @@ import json
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
 from nbagent.tools.differences import difference, line_count
-from nbagent.tools.own_files import grade_write, put
+from nbagent.tools.own_files import grade_write, put, what_a_yes_covers
 from nbagent.tools.paths import PathRefused, Place, locate, open_regular
 from nbagent.tools.source import syntax_error
 from nbagent.tools.text_files import decoded, encoding_of, size_in_words, what_it_is
@@ -16,7 +16,7 @@ LARGEST_CONTENT = 5_000_000  #: characters
 LARGEST_LOOK = 5_000_000  #: bytes of what stood there that are looked at
 
 
-@tool(risk=grade_write, timeout=10, tags=("files",))
+@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers)
 def write_file(path: str, content: str, context: ToolContext) -> ToolResult:
     """Write a whole new text file, or replace one; to change one use edit_file, to save data run_code.
     Example: {"path": "notes.md", "content": "# Notes\\n"}. Mistake: leaving out what should stay.

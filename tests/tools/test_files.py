@@ -263,6 +263,23 @@ async def test_a_new_file_is_written_unasked_and_one_of_the_users_is_not(hands: 
     assert sorted(path.name for path in workspace.rglob("*")) == ["a.txt", "deep", "new", "users.txt"]
 
 
+async def test_the_user_is_shown_what_would_be_written_and_a_yes_for_always_is_for_that_file(
+    hands: Hands, workspace: Path
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (workspace / name).write_text("mine")
+    hands.user.answer = Approval(True, "user", always="pattern")
+    await hands("write_file", path="a.txt", content="one\n  two\n")
+    assert hands.user.asked[0].code == 'write_file\npath: "a.txt"\ncontent:\n    one\n      two\n'
+    (workspace / "a.txt").write_text("mine again")
+    await hands("edit_file", path="b.txt", old="mine", new="theirs")
+    assert [asked.always for asked in hands.user.asked] == ["overwrites a.txt", "overwrites b.txt"]
+    await hands("write_file", path="a.txt", content="x")
+    (workspace / "b.txt").write_text("mine")
+    await hands("write_file", path="b.txt", content="x")
+    assert [asked.tool for asked in hands.user.asked] == ["write_file", "edit_file", "write_file"]
+
+
 async def test_a_file_that_the_user_changed_since_is_the_users_again(hands: Hands, workspace: Path) -> None:
     await hands("write_file", path="a.txt", content="agent")
     (workspace / "a.txt").write_text("user's own words")
