@@ -111,7 +111,7 @@ class RunCode:
         return ToolResult(
             _STATUS.get(executed.status) or cast("ActionStatus", executed.status),
             "\n".join(filter(None, [text, failing_tests(text, self._workspace)])),
-            summary=executed.error.partition("\n")[0],
+            summary=executed.error.partition("\n")[0] or files_line(changed),
             execution_count=executed.execution_count,
             notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
             changes="\n".join(filter(None, told)),

@@ -119,7 +119,7 @@ class RunShell:
         return ToolResult(
             _status(ended),
             "\n".join(filter(None, [text, failing_tests(text, context.folder)])),
-            summary=_ending(ended, command),
+            summary=" ".join(filter(None, [_ending(ended, command), files_line(changed)])),
             notice=_ending(ended, command) if _status(ended) != "ok" or ended.left_running else "",
             changes=files_line(changed),
         )
