@@ -43,9 +43,9 @@ CUTS_SILENTLY = (
 )
 SAID = "The server says that its window is {tokens:,} tokens."
 TOO_LARGE = (
-    "The task with its context takes about {fixed:,} tokens, too many for a window of {window:,} of which "
-    "{share:.0%} may be filled: shorten it or name fewer files, or take a model with a larger window "
-    "(context_window)."
+    "System prompt, tools and task with its context take about {fixed:,} tokens, too many for a window of "
+    "{window:,} of which {share:.0%} may be filled: shorten the task or name fewer files, offer fewer tools "
+    "(toolset=small), or take a model with a larger window (context_window)."
 )
 
 

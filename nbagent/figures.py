@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _NUMBER = re.compile(
-    r"(?<![\w.])(?P<sign>[-+−]?)(?P<digits>\d{1,3}(?:[,\u202f ]\d{3})+(?!\d)|\d+)(?P<part>\.\d+)?"
+    r"(?<![\w.])(?P<sign>[-+−]?)(?P<digits>\d{1,3}(?:[,\u202f ]\d{3}){1,6}(?!\d)|\d+)(?P<part>\.\d+)?"
     r"(?P<power>[eE][-+]?\d+)?(?P<unit>\s?(?:%|percent\b|thousand\b|million\b|billion\b|[kKM]\b))?(?![\w])"
 )
 _UNITS = {
@@ -52,14 +52,18 @@ def unsupported(answer: str, observed: Iterable[str]) -> list[str]:
 
     Signs do not count, since a fall of 3 and a change of -3 are the same; nor do small whole numbers.
     """
+    telling = [figure for figure in figures(answer) if not _is_counted_off(figure)]
+    if not telling:
+        return []
     seen = sorted({figure.value for text in observed for figure in _both_ways(text)})
     missing = [
-        figure.text
-        for figure in figures(answer)
-        if not (figure.value < LEAST_TELLING and figure.value.is_integer() and figure.exactness == 0.5)
-        and not any(_near(figure, scale, seen) for scale in {1.0, figure.scale})
+        figure.text for figure in telling if not any(_near(figure, scale, seen) for scale in {1.0, figure.scale})
     ]
     return list(dict.fromkeys(missing))
+
+
+def _is_counted_off(figure: Figure) -> bool:
+    return figure.value < LEAST_TELLING and figure.value.is_integer() and figure.exactness == 0.5
 
 
 def _near(figure: Figure, scale: float, seen: list[float]) -> bool:

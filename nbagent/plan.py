@@ -77,9 +77,9 @@ class Planner:
         question = text_named("plan_update").replace("{plan}", checklist.written(self.items))
         value = checklist.object_in(await self._asked(question))
         numbers = value.get("done")
-        done = {number for number in numbers if isinstance(number, int)} if isinstance(numbers, list) else set()
+        done = {str(number) for number in numbers} if isinstance(numbers, list) else set()
         items = [
-            item.model_copy(update={"done": item.done or at in done}) for at, item in enumerate(self.items, 1)
+            item.model_copy(update={"done": item.done or str(at) in done}) for at, item in enumerate(self.items, 1)
         ]
         why, changed = value.get("why"), value.get("changed")
         others = checklist.of_texts(changed) if isinstance(changed, list) and not answered else []

@@ -23,6 +23,8 @@ from nbagent.prompt import text_named
 MOST_QUESTIONS = 2
 LONGEST_SENTENCE = 400  #: characters of the verdict's own words
 FIGURES_NAMED = 5
+#: Characters of observations that an answer's figures are looked for in.
+MOST_OBSERVED = 400_000
 
 _SCHEMA = {
     "type": "object",

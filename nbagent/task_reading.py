@@ -15,6 +15,8 @@ from typing import Literal, get_args
 
 Approach = Literal["debugging", "plotting", "modelling", "exploring"]
 
+#: Characters of a task that are looked at: what follows is mostly pasted.
+LONGEST_READ = 4000
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -31,12 +33,14 @@ def _pattern(signs: str) -> re.Pattern[str]:
 
 
 #: Code and quoted names say what the task is about, not what it asks for.
-_QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\S+\.(?:csv|tsv|json|parquet|xlsx?|py|ipynb)\b", re.DOTALL)
+_QUOTED = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|[\w/\\.-]{1,200}\.(?:csv|tsv|json|parquet|xlsx?|py|ipynb)\b", re.DOTALL
+)
 
 
 def approach_of(task: str) -> Approach | None:
     """Name the kind of work that most of the task's words speak for; the first named where they are even."""
-    words = _QUOTED.sub(" ", task)
+    words = _QUOTED.sub(" ", task[:LONGEST_READ])
     counts = {
         approach: len({found.casefold() for found in pattern.findall(words)})
         for approach, pattern in _patterns().items()
@@ -67,7 +71,7 @@ def language_of(task: str) -> str:
     """
     scripts = Counter(
         unicodedata.name(letter, "").partition(" ")[0].partition("-")[0]
-        for letter in _QUOTED.sub(" ", task)
+        for letter in _QUOTED.sub(" ", task[:LONGEST_READ])
         if letter.isalpha()
     )
     latin = scripts.pop("LATIN", 0)

@@ -148,3 +148,9 @@ def test_what_the_host_tells_is_fenced_and_the_task_is_not() -> None:
     assert inside.count("n0nce") == 1, "data cannot end the block"
     assert "df: DataFrame (3, 2)" in inside
     assert after == "\n\nTask: Count the rows"
+
+
+def test_a_long_pasted_task_is_read_in_no_time() -> None:
+    for pasted in ("a.b" * 400_000, "价格" * 400_000, "1" * 1_000_000, "`" * 300_000):
+        assert approach_of(pasted) is None
+        language_of(pasted)

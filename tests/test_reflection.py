@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nbagent.events import AsideAsked, Nudged, Reflected
 from nbagent.figures import unsupported
 from nbagent.reflection import MOST_QUESTIONS, read_verdict
+from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
 from tests.scripted_server import Response, ScriptedServer, final, plain, run_code
 from tests.test_long_runs import rebuilt
@@ -121,10 +122,15 @@ async def test_the_same_answer_given_again_is_taken(work: Work) -> None:
 
 async def test_a_supported_answer_is_asked_about_only_where_reflect_is_on(work: Work) -> None:
     steps = [run_code("print(2.9)"), final("2.9")]
-    assert (await work.run(*steps)).answer == "2.9"
-    assert (await work.run(*steps, verdict(enough=True), reflect="on")).answer == "2.9"
-    assert [event.enough for event in work.view.of(Reflected)] == [True]
-    assert (await work.run(run_code("print(1)"), final("12.75"), reflect="off")).answer == "12.75"
+    unsupported_at_last = [run_code("print(1)"), final("12.75")]
+    with ScriptedServer([*steps, *steps, verdict(enough=True), *unsupported_at_last]) as server:
+        session = work.session(server)
+        for mode, answer in (("auto", "2.9"), ("on", "2.9"), ("off", "12.75")):
+            given = {"model": "stub", "base_url": server.base_url, "reflect": mode}
+            finished = await session.run("go", view=work.view, resolved=resolve(given, {}))
+            assert finished.answer == answer
+            assert [event.enough for event in work.view.of(Reflected)] == [True] * (mode != "auto")
+        server.assert_complete()
 
 
 async def test_three_failures_in_a_row_ask_for_what_is_needed(work: Work) -> None:
