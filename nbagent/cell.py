@@ -8,6 +8,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
@@ -112,6 +113,8 @@ class NotebookAgent:
 
     def _work(self, task: str, key: str, resolved: Resolved, replayed: Record | None) -> RunFinished:
         """Run the task, or replay it, in the cell; keep the record."""
+        if self.session is None and takes_questions(self.shell):
+            resolved = replace(resolved, notes=(*resolved.notes, *self.sessions.left_over(resolved)))
         if resolved.settings.session:
             session = self.sessions.resume(resolved, print)
         else:

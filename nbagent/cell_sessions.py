@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from nbagent.agent_thread import MainThreadQueue, agent_thread
+from nbagent.errors import SessionBusy
 from nbagent.events import KernelRestored, RunFinished, RunStarted
 from nbagent.host import IPythonHost
 from nbagent.protocols import Approval, ApprovalRequest
@@ -15,6 +17,7 @@ from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
 from nbagent.view.outputs import visible
 from nbagent.view.trace import restored_in_words
+from nbagent.workplace import working_folder
 
 LONGEST_TASK = 80  #: characters of a task that is named
 
@@ -31,11 +34,21 @@ class ShellSessions:
     def begin(self, resolved: Resolved) -> Session:
         """Make a new session, or the one that `resolved` names, the current one. Raises `NbAgentError`."""
         host = IPythonHost(self._shell, self._main.submit)
-        store = FileStore(default_home(os.environ))
-        session = Session(resolved, store=store, host=host, environment=os.environ)
+        session = Session(resolved, store=_store(), host=host, environment=os.environ)
         agent_thread().at_exit(session, session.close)
         self._make_current(session)
         return session
+
+    def left_over(self, resolved: Resolved) -> Iterator[str]:
+        """Say how to go on with what the last process left unfinished in this folder."""
+        folder = str(working_folder(resolved.settings))
+        store = _store()
+        newest = next((one for one in store.summaries() if one.folder == folder and one.runs), None)
+        if newest is None or newest.reason == "answered" or resolved.settings.session:
+            return
+        with suppress(SessionBusy):  # another notebook here is at work in it
+            store.open(newest.id).close()
+            yield f"The last session here was left unfinished: `%agent resume {newest.id}` goes on with it."
 
     def resume(self, resolved: Resolved, say: Callable[[str], None]) -> Session:
         """Make the session that `resolved` names the current one, its variables with it; say what came of it.
@@ -93,6 +106,10 @@ class ShellSessions:
         except (EOFError, NotImplementedError):  # this front end takes no questions
             return Approval(approved=False, by="nobody")
         return Approval(approved=line.strip().lower() in ("y", "yes"), by="user")
+
+
+def _store() -> FileStore:
+    return FileStore(default_home(os.environ))
 
 
 def _where_it_stands(session: Session) -> Iterator[str]:

@@ -20,6 +20,7 @@ from nbagent.events import (
     RunFinished,
     RunStarted,
     Thought,
+    Undone,
 )
 from nbagent.same_outputs import digest_of, is_masked
 from nbagent.tools.answer import FinalAnswer
@@ -74,11 +75,13 @@ class Record(BaseModel):
 
 
 def record_of(key: str, run: Sequence[Event]) -> Record | None:
-    """Make the record of one run's events; None where its ending is not worth repeating."""
+    """Make the record of one run's events; None where it is not worth repeating."""
     started = next((event for event in run if isinstance(event, RunStarted)), None)
     finished = next((event for event in run if isinstance(event, RunFinished)), None)
     dialects = [event.dialect for event in run if isinstance(event, DialectChosen)]
     if started is None or finished is None or not dialects or finished.reason not in RECORDED:
+        return None
+    if any(isinstance(event, Undone) for event in run):
         return None
     numbers = sorted({event.step for event in run if event.step})
     steps = [_step([event for event in run if event.step == number]) for number in numbers]

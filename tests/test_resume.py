@@ -190,7 +190,7 @@ async def test_what_ran_when_the_process_was_killed_is_answered_and_said(desk: D
     assert statuses == ["interrupted", "skipped"]
 
 
-@pytest.mark.parametrize("answer", [True, pytest.param(None, marks=pytest.mark.long), False])
+@pytest.mark.parametrize("answer", [*(pytest.param(one, marks=pytest.mark.long) for one in (True, None)), False])
 async def test_effects_outside_the_kernel_happen_again_only_after_a_yes(desk: Desk, answer: bool | None) -> None:
     past = await desk.worked(
         run_code("n = 5"),
@@ -239,6 +239,7 @@ async def test_what_comes_out_otherwise_is_said_to_the_user_and_the_model(desk: 
     assert "Otherwise than before: step 1" in desk.server.bodies[-1]["messages"][-1]["content"]
 
 
+@pytest.mark.long
 async def test_a_cell_that_fails_now_is_said_and_what_needs_it_is_left_out(desk: Desk) -> None:
     (desk.folder / "shop.csv").write_text("2\n4\n")
     past = await desk.worked(
@@ -255,6 +256,7 @@ async def test_a_cell_that_fails_now_is_said_and_what_needs_it_is_left_out(desk:
     assert restored.missing == ["mean", "prices"]
 
 
+@pytest.mark.long
 async def test_only_what_the_last_kernel_held_runs_again(desk: Desk) -> None:
     past = await desk.worked(
         run_code("old = 1"), run_code("import os\nos._exit(9)"), run_code("new = 2"), run_code("1/0")
@@ -270,6 +272,7 @@ async def test_only_what_the_last_kernel_held_runs_again(desk: Desk) -> None:
     assert (again.ran, again.differs) == (2, [])
 
 
+@pytest.mark.long
 async def test_rerun_none_brings_nothing_back_and_says_so(desk: Desk) -> None:
     past = await desk.worked(run_code("x = 1"))
     session = desk.session(session=past, rerun="none")

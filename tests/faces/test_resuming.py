@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 
 from nbagent import Agent
+from nbagent.agent_thread import MainThreadQueue
+from nbagent.cell_sessions import ShellSessions
+from nbagent.events import RunFinished, RunStarted, SessionStarted
+from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
 from tests.faces.notebook import kernel
 from tests.faces.test_cli import nbagent
@@ -48,6 +52,7 @@ def test_an_agent_of_the_program_goes_on_with_a_session(folder: Path, server: Sc
     assert "42" in told[-1]
 
 
+@pytest.mark.long
 def test_a_session_that_was_put_aside_has_its_kernel_still(folder: Path, server: ScriptedServer) -> None:
     server.responses = [run_code("n = 1"), final(), final("other"), run_code("n += 1\nprint(n)"), final("2")]
     with kernel(folder, live(server, NBAGENT_REPLAY="off")) as cells:
@@ -67,6 +72,23 @@ def test_a_session_that_was_put_aside_has_its_kernel_still(folder: Path, server:
         assert "write `%agent resume ID" in cells.text("%agent resume")
         assert "there is no session 'nothing'" in cells.text("%agent resume nothing")
         assert first in cells.text("%agent status")  # a resume that failed changes nothing
+
+
+def test_what_was_left_unfinished_here_is_pointed_to_but_not_what_is_at_work(folder: Path) -> None:
+    store, sessions = FileStore(default_home(os.environ)), ShellSessions(None, MainThreadQueue())
+    resolved = resolve({"folder": str(folder)}, {})
+    assert list(sessions.left_over(resolved)) == []
+    log = store.create()
+    log.append(SessionStarted(nonce="n", versions={}, folder=str(folder)))
+    log.append(RunStarted(task="go", message="go", model="m").model_copy(update={"run": 1}))
+    assert list(sessions.left_over(resolved)) == []
+    log.close()
+    assert f"`%agent resume {log.id}`" in "".join(sessions.left_over(resolved))
+    assert list(sessions.left_over(resolve({"folder": str(folder.parent)}, {}))) == []
+    log = store.open(log.id)
+    log.append(RunFinished(reason="answered", answer="x").model_copy(update={"run": 1}))
+    log.close()
+    assert list(sessions.left_over(resolved)) == []
 
 
 @pytest.mark.long
