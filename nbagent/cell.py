@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -18,6 +19,7 @@ from nbagent.api import EventQueue, result_of
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, StoreError, UsageError
 from nbagent.events import RunFinished
+from nbagent.host import IPythonHost
 from nbagent.magic_commands import COMMANDS, Command
 from nbagent.notebook.atomic import free_path
 from nbagent.notebook.clean_cells import clean_cells
@@ -39,6 +41,7 @@ VIEWS = 20  #: cells whose traces still change when steps of theirs are undone
 #: What only a cell can be given: ask the model although there is a record.
 AGAIN = "--again"
 OF_THE_MODEL = frozenset({"model", "base_url", "key_env", "dialect", "price"})
+_LAST = ("last_type", "last_value", "last_traceback", "last_exc")  #: of `sys`
 
 
 class RunStopped(KeyboardInterrupt):
@@ -83,13 +86,29 @@ class NotebookAgent:
             if cell is None:
                 self._command(line)
             else:
-                self._run(line, cell)
+                self.run(line, cell)
         except NbAgentError as error:
+            self._keep_the_users_exception()
             raise CellUsageError(str(error)) from None
         except (KeyboardInterrupt, CancelledError):  # from a key, and from the page
+            self._keep_the_users_exception()
             raise RunStopped from None
 
-    def _run(self, line: str, task: str) -> None:
+    def _keep_the_users_exception(self) -> None:
+        """Put the user's last exception back after IPython has put ours in its place: `fix` looks for it."""
+        before = {name: getattr(sys, name) for name in _LAST if hasattr(sys, name)}
+
+        def restore(result: Any) -> None:
+            self.shell.events.unregister("post_run_cell", restore)
+            if not isinstance(getattr(sys, "last_value", None), CellUsageError | RunStopped):
+                return
+            for name, value in before.items():
+                setattr(sys, name, value)
+
+        self.shell.events.register("post_run_cell", restore)
+
+    def run(self, line: str, task: str) -> None:
+        """Work on a task; `line` holds the options."""
         given = _options(_words(line))
         if not task.strip():
             raise UsageError("the task is empty: write below %%agent what you want to know or have done")
@@ -158,6 +177,10 @@ class NotebookAgent:
                 self._records.keep(record)
         except StoreError as error:
             print(f"This cell's record was not kept: {error}")  # noqa: T201 - the cell's own output
+
+    def last_exception(self) -> BaseException | None:
+        """Give the last exception that the user's code ended with."""
+        return IPythonHost(self.shell, self.main.submit).last_exception()
 
     def resolve(self, words: list[str]) -> Resolved:
         """Settings from the words of a line, over those of the environment."""

@@ -17,13 +17,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nbagent.errors import TransferError
+from IPython.core.error import UsageError as CellUsageError
+
+from nbagent.errors import NbAgentError, TransferError
+from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, time_limit
+from nbagent.inspection import look
+from nbagent.last_exception import post_mortem
 from nbagent.protocols import Variable
 
-LONGEST_VALUE = 60  #: characters of a value that is shown as it is
 MOST_COLUMNS = 24  #: of a table, that are named with their types
 LONGEST_ERROR = 2000  #: characters of the user's last traceback
 
+_FIX = re.compile(r"\s*%agent\s+fix\b")
 _AGENT_LINE = re.compile(r"^\s*%{1,2}agent\b.*\n?", re.MULTILINE)
 _NOT_THE_USERS = frozenset({"In", "Out", "exit", "quit", "get_ipython"})
 _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|<frozen")
@@ -72,15 +77,41 @@ class IPythonHost:
         return cells[-count:] if count > 0 else []
 
     def last_error(self) -> str:
-        """Give the traceback of the user's last cell as plain text, or "" where it did not fail."""
-        result, past = self._shell.last_execution_result, self._past()
-        if result is None or (past and _is_the_agents(past[-1])):
-            return ""
-        error = result.error_in_exec or result.error_before_exec
-        if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):
+        """Give the traceback of the user's last cell as plain text, or "" where it did not fail.
+
+        In a cell that says `%agent fix`, it is the last one that failed, however long ago.
+        """
+        if _FIX.match(self._running()):
+            error = self.last_exception()
+        else:
+            result, past = self._shell.last_execution_result, self._past()
+            if result is None or (past and _is_the_agents(past[-1])):
+                return ""
+            error = _the_users(result.error_in_exec or result.error_before_exec)
+        if error is None:
             return ""
         text = self._traceback(error)
         return text if len(text) <= LONGEST_ERROR else f"…{text[1 - LONGEST_ERROR :]}"
+
+    def last_exception(self) -> BaseException | None:
+        """Give the last exception that the user's code ended with, though other cells ran since."""
+        return _the_users(getattr(sys, "last_value", None))
+
+    def post_mortem(self) -> str:
+        """Tell the frames, locals and sources of the user's last exception, or give ""."""
+        error = self.last_exception()
+        return "" if error is None else post_mortem(error, self._place)
+
+    def inspect(self, name: str) -> str:
+        """Tell about the user's variable `name` in some lines.
+
+        Raises:
+            TransferError: there is none.
+        """
+        names = self._shell.user_ns
+        if name not in names:
+            raise TransferError(f"there is no variable {name}")
+        return look(name, names[name])
 
     def dump(self, name: str, file: Path) -> str:
         """Pickle the user's variable `name` into `file`; give its type and summary.
@@ -115,6 +146,17 @@ class IPythonHost:
             raise TransferError(f"{name} cannot be taken over: {_reason(error)}") from error
         self._shell.user_ns[name] = value
 
+    def _running(self) -> str:
+        """Give the source of the cell that is running."""
+        raw = self._shell.history_manager.input_hist_raw
+        return str(raw[-1]) if len(raw) - 1 == self._shell.execution_count else ""
+
+    def _place(self, file: str) -> str:
+        """Name a cell or a file of the user's; "" for a library's."""
+        if named := self._shell.compile.format_code_name(file):
+            return " ".join(named)
+        return "" if _LIBRARY.search(file) else file
+
     def _past(self) -> list[str]:
         """Give the sources of all cells before the one that is running."""
         raw = list(self._shell.history_manager.input_hist_raw)
@@ -124,13 +166,18 @@ class IPythonHost:
 
     def _traceback(self, error: BaseException) -> str:
         told = traceback.TracebackException.from_exception(error)
-        lines = []
-        for frame in told.stack:
-            if named := self._shell.compile.format_code_name(frame.filename):
-                lines.append(f"{' '.join(named)}, line {frame.lineno}, in {frame.name}: {frame.line}")
-            elif not _LIBRARY.search(frame.filename):
-                lines.append(f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}")
+        lines = [
+            f"{place}, line {frame.lineno}, in {frame.name}: {frame.line}"
+            for frame in told.stack
+            if (place := self._place(frame.filename))
+        ]
         return "\n".join([*lines, "".join(told.format_exception_only()).rstrip()])
+
+
+def _the_users(error: object) -> BaseException | None:
+    """Give an exception back unless it is a stop, or a message of nbagent or of a magic."""
+    ours = isinstance(error, KeyboardInterrupt | SystemExit | NbAgentError | CellUsageError)
+    return error if isinstance(error, BaseException) and not ours else None
 
 
 def _is_ours(kind: type) -> bool:
@@ -140,47 +187,26 @@ def _is_ours(kind: type) -> bool:
 
 
 def described(value: Any) -> tuple[str, str]:
-    """Give type and summary of a value, without running code of a type that is not known."""
+    """Give type and summary of a value; of a table, its columns with their types too."""
+    name, summary = describe(value)
     kind = type(value)
-    name = str(kind.__name__)
-    if kind in (bool, type(None), float, complex) or (kind is int and value.bit_length() < 200):
-        return name, repr(value)
-    if kind is str:
-        return name, repr(value) if len(value) <= LONGEST_VALUE else f"{len(value)} characters"
-    if kind in (bytes, bytearray):
-        return name, f"{len(value)} bytes"
-    if kind in (list, tuple, dict, set, frozenset):
-        return name, "1 item" if len(value) == 1 else f"{len(value)} items"
-    if kind in (types.FunctionType, types.BuiltinFunctionType):
-        return "function", ""
-    if issubclass(kind, type):
-        return "class", ""
     try:
-        return name, _table(value, kind)
-    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError):
-        return name, ""  # a subclass of a known table with a broken shape
+        with time_limit(GLANCE_SECONDS):
+            if not summary:
+                return name, ""
+            if is_a(kind, "pandas", "DataFrame") or is_a(kind, "polars", "DataFrame"):
+                summary = f"{summary} {_columns(value)}".rstrip()
+            elif is_a(kind, "pandas", "Series", "Index") or is_a(kind, "polars", "Series"):
+                summary = f"{summary} {value.dtype}"
+    except (Exception, TooLong):  # noqa: BLE001 - a subclass of a known table may do anything
+        return name, summary
+    return name, summary
 
 
-def _table(value: Any, kind: type) -> str:
-    """Give the shape, and the columns with their types, of a table or array."""
-    if _is(kind, "pandas", "DataFrame") or _is(kind, "polars", "DataFrame"):
-        shape = str(tuple(value.shape))
-        if len(value.columns) > MOST_COLUMNS:
-            return shape
-        columns = ", ".join(f"{column} {dtype}" for column, dtype in zip(value.columns, value.dtypes, strict=True))
-        return f"{shape} {columns}".rstrip()
-    if _is(kind, "pandas", "Series", "Index") or _is(kind, "polars", "Series"):
-        return f"{tuple(value.shape)} {value.dtype}"
-    if _is(kind, "numpy", "ndarray") or _is(kind, "torch", "Tensor"):
-        return f"{tuple(value.shape)} {value.dtype}"
-    return ""
-
-
-def _is(kind: type, module: str, *names: str) -> bool:
-    """Whether `kind` is one of these types or made from one; a module that nobody imported has none."""
-    home = sys.modules.get(module)
-    candidates = [getattr(home, name, None) for name in names] if home is not None else []
-    return any(isinstance(candidate, type) and issubclass(kind, candidate) for candidate in candidates)
+def _columns(table: Any) -> str:
+    if len(table.columns) > MOST_COLUMNS:
+        return ""
+    return ", ".join(f"{column} {dtype}" for column, dtype in zip(table.columns, table.dtypes, strict=True))
 
 
 class _Pickler(pickle.Pickler):

@@ -135,7 +135,7 @@ def _pandas_column(column: Any) -> Iterator[str]:
 
 
 def _polars_table(table: Any) -> Iterator[str]:
-    yield f"{table.height} rows x {table.width} columns, {size(table.estimatedsize())}"
+    yield f"{table.height} rows x {table.width} columns, {size(table.estimated_size())}"
     for name in table.columns[:MOST_COLUMNS]:
         column = table.get_column(name)
         yield f"- {word(name)}: {column.dtype}{_polars_values(column)}"
@@ -267,7 +267,7 @@ def _plain(value: Any) -> Iterator[str]:
     )
     if is_a(kind, "torch.nn", "Module"):
         yield from _network(value)
-    attributes = _attributes(value)
+    attributes = sorted(_attributes(value), key=lambda attribute: attribute[0].startswith("_"))
     for name, item in attributes[:MOST_PARTS]:
         yield f"- {word(name)}: {' '.join(filter(None, describe(item)))}"
     if len(attributes) > MOST_PARTS:

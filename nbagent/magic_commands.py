@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,14 @@ class NotebookAgent(Protocol):
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the agent thread and wait."""
+        ...
+
+    def run(self, line: str, task: str) -> None:
+        """Work on a task; `line` holds the options."""
+        ...
+
+    def last_exception(self) -> BaseException | None:
+        """Give the last exception that the user's code ended with."""
         ...
 
     def resolve(self, words: list[str]) -> Resolved:
@@ -236,6 +245,22 @@ def _say(line: str) -> None:
     print(line)  # noqa: T201 - the line commands answer with text
 
 
+def _fix(magics: NotebookAgent, words: list[str]) -> None:
+    error = magics.last_exception()
+    if error is None:
+        raise UsageError("there is no error to fix: run the cell that fails, then `%agent fix`")
+    options = shlex.join(words) if words[:1] and words[0].startswith("-") else ""
+    hint = "" if options else " ".join(words)
+    # Its message may hold anything that data holds: the model is told that apart, marked as data.
+    name = type(error).__name__ if type(error).__name__.isidentifier() else "an exception"
+    task = (
+        f"My last code failed with {name}. Find out why, run the corrected code to check it, and answer with the"
+        " cause and the corrected code."
+    )
+    # Another error may have the same name: what was done about the last one is no answer.
+    magics.run(f"--again {options}", f"{task} {hint}".strip())
+
+
 COMMANDS: dict[str, Command] = {
     "status": Command("status", "session, model, tokens, kernel", _status),
     "usage": Command("usage", "tokens and money by step, by run and in all", _usage),
@@ -246,6 +271,7 @@ COMMANDS: dict[str, Command] = {
     "undo": Command("undo [N]", "undo the last N steps that ran code [--rerun] [--keep-files]", _undo),
     "bring": Command("bring NAME...", "copy your variables into the agent's kernel", _bring),
     "cells": Command("cells", "insert the last run's clean cells below its %%agent cell", _cells),
+    "fix": Command("fix [OPTIONS|HINT]", "work on your last exception: why it happened and what helps", _fix),
     "reset": Command("reset", "end the session and its kernel", _reset),
     "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
     "sessions": Command("sessions", "list the sessions, newest first", _sessions),

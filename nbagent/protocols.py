@@ -208,6 +208,10 @@ class Kernel(Protocol):
         """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
         ...
 
+    async def inspect(self, name: str) -> str:
+        """Tell about the variable `name` in some lines, without changing it. Raises `TransferError`."""
+        ...
+
     async def restart(self) -> None:
         """Replace it by a new one, without variables. Raises `KernelNotStarted`."""
         ...
@@ -245,6 +249,14 @@ class Host(Protocol):
 
     def last_error(self) -> str:
         """Give the user's last traceback as plain text, or ""."""
+        ...
+
+    def inspect(self, name: str) -> str:
+        """Tell about the user's variable `name` in some lines. Raises `TransferError`."""
+        ...
+
+    def post_mortem(self) -> str:
+        """Tell the frames, locals and sources of the user's last exception, or give ""."""
         ...
 
     def dump(self, name: str, file: Path) -> str:

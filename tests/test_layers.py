@@ -13,7 +13,7 @@ LAYERS = {
     0: (
         *("states", "event_provenance"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
-        *("redaction", "reply", "tool_traits"),
+        *("redaction", "reply", "tool_traits", "glance", "inspection", "last_exception"),
         *("secret_rules", "secret_shapes", "places", "programs"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, Self
 
 import zmq
@@ -28,6 +29,7 @@ import zmq.asyncio
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
+from nbagent import glance, inspection
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels import launch, probe
 from nbagent.kernels.channels import Channels, SocketChannels
@@ -47,10 +49,23 @@ _ARGUMENTS = [
     "--HistoryManager.enabled=False",  # no database of the code that an agent ran
 ]
 _INSTALL_PROBE = """(lambda sys, types: (
-    sys.modules.__setitem__("_nbagent_probe", types.ModuleType("_nbagent_probe")),
-    exec(compile({source!r}, "<nbagent probe>", "exec"), vars(sys.modules["_nbagent_probe"])),
+    [(
+        sys.modules.__setitem__(name, types.ModuleType(name)),
+        exec(compile(source, f"<{{name}}>", "exec"), vars(sys.modules[name])),
+    ) for name, source in {sources!r}],
     sys.modules["_nbagent_probe"].install(),
 ))(__import__("sys"), __import__("types"))"""
+
+
+def probe_call(name: str, *arguments: str) -> str:
+    """Give the expression that calls a function of the probe in the kernel."""
+    return f"__import__('sys').modules['_nbagent_probe'].{name}({', '.join(map(repr, arguments))})"
+
+
+def _as_module_there(module: ModuleType) -> tuple[str, str]:
+    """Give name and text of a module of ours for a kernel that may not have nbagent."""
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    return f"_nbagent_{module.__name__.rpartition('.')[2]}", source.replace("from nbagent.", "from _nbagent_")
 
 
 @dataclass(frozen=True)
@@ -165,8 +180,8 @@ class Child(ABC):
             self.channels.forget(greeting)
         outcome = json.loads(self._outcome_file.read_text())
         self.refused = str(outcome["refused"])
-        source = Path(probe.__file__).read_text(encoding="utf-8")
-        installed = self.channels.execute(_INSTALL_PROBE.format(source=source), silent=True)
+        sources = [_as_module_there(module) for module in (glance, inspection, probe)]
+        installed = self.channels.execute(_INSTALL_PROBE.format(sources=sources), silent=True)
         while not installed.over.done():
             await asyncio.wait({installed.over}, timeout=POLL)
             await self._check_start()

@@ -1,8 +1,8 @@
 """Runs inside the agent's kernel: tells what changed, moves variables, keeps the kernel tidy.
 
-The text of this file is executed there as a module of its own (the kernel's interpreter may not have
-nbagent), so it uses the standard library and IPython only. It never calls code of unknown objects: no
-repr, no len, no attribute of a type that it does not know.
+The text of this file is executed there as a module of its own, after those of `glance` and `inspection` (the
+kernel's interpreter may not have nbagent), so it uses the standard library and IPython only. It never calls code
+of unknown objects: no repr, no len, no attribute of a type that it does not know.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import types
 from pathlib import Path
 from typing import Any
 
+from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, TooLong, describe, is_a, time_limit
+from nbagent.inspection import look
+
 MOST_NAMES = 2000
 MOST_SECONDS = 0.05  #: for one look; names that were not reached count as unchanged until the next one
 MOST_COLUMNS = 30  #: of a table that is shown, whose dtypes are told
-LONGEST_VALUE = 60  #: characters of a value that is shown as it is
 OURS = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
 _known: dict[str, tuple[Any, ...]] = {}
@@ -54,42 +56,14 @@ def _shell() -> Any:
 # -- what there is --------------------------------------------------------------------------------------
 
 
-def describe(value: Any) -> tuple[str, str]:
-    """Give type and summary of a value: its shape, its length or, where it is short, the value itself."""
-    kind = type(value)
-    name = kind.__name__
-    if kind in (bool, type(None), float, complex) or (kind is int and value.bit_length() < 200):
-        return name, repr(value)
-    if kind is str:
-        return name, repr(value) if len(value) <= LONGEST_VALUE else f"{len(value)} characters"
-    if kind in (bytes, bytearray):
-        return name, f"{len(value)} bytes"
-    if kind in (list, tuple, dict, set, frozenset):
-        return name, "1 item" if len(value) == 1 else f"{len(value)} items"
-    if kind in (types.FunctionType, types.BuiltinFunctionType):
-        return "function", ""
-    if issubclass(kind, type):
-        return "class", ""
-    if _is(kind, "pandas", "DataFrame", "Series") or _is(kind, "polars", "DataFrame", "Series"):
-        return name, str(tuple(value.shape))
-    if _is(kind, "numpy", "number", "bool_"):
-        return name, repr(value.item())
-    if _is(kind, "numpy", "ndarray") or _is(kind, "torch", "Tensor"):
-        return name, f"{tuple(value.shape)} {value.dtype}"
-    return name, ""
-
-
-def _is(kind: type, module: str, *names: str) -> bool:
-    """Whether `kind` is one of these types or made from one; a module that nobody imported has none."""
-    home = sys.modules.get(module)
-    candidates = [getattr(home, name, None) for name in names] if home is not None else []
-    return any(isinstance(candidate, type) and issubclass(kind, candidate) for candidate in candidates)
-
-
 def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
     columns: Any = ()
-    if _is(type(value), "pandas", "DataFrame") or _is(type(value), "polars", "DataFrame"):
-        columns = hash(tuple(map(str, value.columns[:200])))
+    if is_a(type(value), "pandas", "DataFrame") or is_a(type(value), "polars", "DataFrame"):
+        try:
+            with time_limit(GLANCE_SECONDS):
+                columns = hash(tuple(map(str, value.columns[:200])))
+        except (Exception, TooLong):  # noqa: BLE001 (a subclass of a table, or a column's name, may do anything)
+            columns = ()
     return (id(value), *described, columns)
 
 
@@ -133,8 +107,16 @@ def changes() -> Report:
 def _shown_table(shell: Any) -> str:
     """Give the dimensions and the columns by dtype of the table that is the last line's value, or ""."""
     value: Any = getattr(shell.last_execution_result, "result", None)
-    if not _is(type(value), "pandas", "DataFrame") or type(value).__module__.partition(".")[0] != "pandas":
+    if not is_a(type(value), "pandas", "DataFrame") or type(value).__module__.partition(".")[0] != "pandas":
         return ""
+    try:
+        with time_limit(GLANCE_SECONDS):
+            return _dtypes(value)
+    except (Exception, TooLong):  # noqa: BLE001 (a column's name may be any object)
+        return ""
+
+
+def _dtypes(value: Any) -> str:
     columns: dict[str, list[str]] = {}
     for name, dtype in zip(value.columns[:MOST_COLUMNS], value.dtypes[:MOST_COLUMNS], strict=True):
         columns.setdefault(str(dtype), []).append(str(name)[:LONGEST_VALUE])
@@ -212,6 +194,14 @@ def after_error() -> Report:
             break
         error = error.__cause__ or error.__context__
     return report
+
+
+def inspect(name: str) -> Report:
+    """Tell about one variable; the report has `text` or `problem`."""
+    names = _shell().user_ns
+    if name not in names:
+        return Report({"problem": "there is no such variable"})
+    return Report({"text": look(name, names[name])})
 
 
 # -- variables that travel ------------------------------------------------------------------------------

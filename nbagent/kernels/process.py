@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from nbagent.errors import KernelError, KernelLost, KernelNotStarted, TransferError
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
-from nbagent.kernels.child import POLL, Child, Launch, SocketChild
+from nbagent.kernels.child import POLL, Child, Launch, SocketChild, probe_call
 from nbagent.kernels.confinement import Confinement, surroundings
 from nbagent.kernels.outputs import Outputs, valid_text
 from nbagent.kernels.programs import Place, run_program
@@ -25,15 +25,10 @@ from nbagent.protocols import Checkpoints, Executed, Variable
 
 INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next, stronger one
 IDLE_GRACE = 2.0  #: seconds of silence after a reply whose `idle` was lost in a flood
-LOOK_SECONDS = 5.0  #: for the look at the variables after an error
+LOOK_SECONDS = 5.0  #: for a look at the variables
 TRANSFER_SECONDS = 300.0  #: for one variable to be pickled or read
 MOST_DEATHS = 3  #: in a row, without an execution in between that the kernel survived
 LONGEST_ERROR = 2000  #: characters
-
-_CHANGES = "__import__('sys').modules['_nbagent_probe'].changes()"
-_AFTER_ERROR = "__import__('sys').modules['_nbagent_probe'].after_error()"
-_DUMP = "__import__('sys').modules['_nbagent_probe'].dump({name!r}, {path!r})"
-_LOAD = "__import__('sys').modules['_nbagent_probe'].load({path!r}, {name!r})"
 
 _T = TypeVar("_T")
 
@@ -134,6 +129,10 @@ class ProcessKernel:
         """Pickle the variable `name` into `file` and give its one-line summary. Raises `TransferError`."""
         return await self._in_turn(self._adopt(name, Path(file)))
 
+    async def inspect(self, name: str) -> str:
+        """Tell about the variable `name` in some lines. Raises `TransferError`."""
+        return await self._in_turn(self._inspect(name))
+
     async def restart(self) -> None:
         """Replace it by a new one, without variables. Raises `KernelNotStarted`."""
         async with self._turn:
@@ -190,7 +189,7 @@ class ProcessKernel:
                 return await self._restarted("died", started, why)
             child = await self._ensure()
             outputs = Outputs(job.items.put_nowait, self._output_characters)
-            talk = child.channels.execute(code, silent=False, expression=_CHANGES, outputs=outputs)
+            talk = child.channels.execute(code, silent=False, expression=probe_call("changes"), outputs=outputs)
             try:
                 ending = await self._watch(child, talk, timeout, job.stop)
                 if ending == "died":
@@ -273,7 +272,7 @@ class ProcessKernel:
         return Executed(status, seconds, count, error, changes=changes, gone=gone, **told_beside(report))
 
     async def _look(self, child: Child) -> dict[str, Any]:
-        talk = child.channels.execute("", silent=True, expression=_AFTER_ERROR)
+        talk = child.channels.execute("", silent=True, expression=probe_call("after_error"))
         await asyncio.wait({talk.over}, timeout=LOOK_SECONDS)
         child.channels.forget(talk)
         return talk.expression("probe")
@@ -355,7 +354,7 @@ class ProcessKernel:
             place = self._place()
             try:
                 await asyncio.to_thread(shutil.copyfile, file, place)
-                report = await self._transfer(name, _LOAD.format(name=name, path=str(place)))
+                report = await self._transfer(name, probe_call("load", str(place), name))
             except OSError as error:
                 raise TransferError(f"{name}: {file} cannot be read: {error.strerror}") from error
             finally:
@@ -366,7 +365,7 @@ class ProcessKernel:
         async with self._turn:
             place = self._place()
             try:
-                report = await self._transfer(name, _DUMP.format(name=name, path=str(place)))
+                report = await self._transfer(name, probe_call("dump", name, str(place)))
                 await asyncio.to_thread(shutil.move, place, file)
             except OSError as error:
                 raise TransferError(f"{name}: {file} cannot be written: {error.strerror}") from error
@@ -374,25 +373,32 @@ class ProcessKernel:
                 place.unlink(missing_ok=True)
             return str(report["summary"])
 
+    async def _inspect(self, name: str) -> str:
+        async with self._turn:
+            report = await self._transfer(name, probe_call("inspect", name), LOOK_SECONDS, "be looked at")
+            return valid_text(str(report["text"]))
+
     def _place(self) -> Path:
         self._scratch.mkdir(parents=True, exist_ok=True)
         return self._scratch / f"{uuid.uuid4().hex}.pickle"
 
-    async def _transfer(self, name: str, expression: str) -> dict[str, Any]:
+    async def _transfer(
+        self, name: str, expression: str, seconds: float = TRANSFER_SECONDS, verb: str = "travel"
+    ) -> dict[str, Any]:
         try:
             child = await self._ensure()
         except KernelError as error:
-            raise TransferError(f"{name} cannot travel: {error}") from error
+            raise TransferError(f"{name} cannot {verb}: {error}") from error
         talk = child.channels.execute("", silent=True, expression=expression)
         try:
-            ending = await self._watch(child, talk, TRANSFER_SECONDS, None)
+            ending = await self._watch(child, talk, seconds, None)
         finally:
             child.channels.forget(talk)
         if ending == "died":
-            raise TransferError(f"{name} cannot travel: the kernel process {await child.death()}")
+            raise TransferError(f"{name} cannot {verb}: the kernel process {await child.death()}")
         report = talk.expression("probe")
         if ending != "over" or not report:
-            raise TransferError(f"{name} cannot travel: it took longer than {TRANSFER_SECONDS:g} s")
+            raise TransferError(f"{name} cannot {verb}: it took longer than {seconds:g} s")
         if "problem" in report:
-            raise TransferError(f"{name} cannot travel: {report['problem']}")
+            raise TransferError(f"{name} cannot {verb}: {report['problem']}")
         return report

@@ -9,6 +9,7 @@ from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.ask_user import AskUser
 from nbagent.tools.code import RunCode
 from nbagent.tools.edit_file import edit_file
+from nbagent.tools.inspection import inspect_variable, post_mortem
 from nbagent.tools.read_file import read_file
 from nbagent.tools.read_output import read_output
 from nbagent.tools.run_shell import RunShell
@@ -33,6 +34,8 @@ def built_in(folder: Path, sharing: Sharing) -> list[Tool]:
     return [
         RunCode(folder, sharing),
         BringVariable(sharing),
+        inspect_variable,
+        post_mortem,
         read_file,
         write_file,
         edit_file,

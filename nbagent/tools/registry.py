@@ -19,6 +19,8 @@ ENTRY_POINT_GROUP = "nbagent.tools"
 BUILT_IN = "built in"
 SESSION = "session"
 
+#: Tools that look into the user's own kernel.
+NEED_HOST = frozenset({"bring_variable", "post_mortem"})
 _TAKEN = f"its name is taken ({BUILT_IN})"
 
 #: What `@nbagent.tool` registered in this process, by name; running its cell again replaces it.
@@ -109,7 +111,7 @@ class Registry:
             for entry in self.entries()
             if entry.tool is not None
             and not entry.fault
-            and (with_host or entry.name != "bring_variable")
+            and (with_host or entry.name not in NEED_HOST)
             and (dialect == "json" or entry.name != "final_answer")
             and (not small or entry.tool.traits.small or entry.origin == SESSION)
             and not permission.of_tool(entry.tool)
