@@ -102,6 +102,8 @@ def shown(value: Any) -> str:
         return repr(value)
     if kind is float:
         return f"{value:.6g}"
+    if is_a(kind, "numpy", "number", "bool_"):
+        return shown(value.item())
     if kind is str:
         return repr(value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…")
     if _is_known(kind):

@@ -84,10 +84,8 @@ class IPythonHost:
         if _FIX.match(self._running()):
             error = self.last_exception()
         else:
-            result, past = self._shell.last_execution_result, self._past()
-            if result is None or (past and _is_the_agents(past[-1])):
-                return ""
-            error = _the_users(result.error_in_exec or result.error_before_exec)
+            past = self._past()
+            error = None if past and _is_the_agents(past[-1]) else self._error_of_the_last_cell()
         if error is None:
             return ""
         text = self._traceback(error)
@@ -95,7 +93,7 @@ class IPythonHost:
 
     def last_exception(self) -> BaseException | None:
         """Give the last exception that the user's code ended with, though other cells ran since."""
-        return _the_users(getattr(sys, "last_value", None))
+        return self._error_of_the_last_cell() or _the_users(getattr(sys, "last_value", None))
 
     def post_mortem(self) -> str:
         """Tell the frames, locals and sources of the user's last exception, or give ""."""
@@ -146,10 +144,16 @@ class IPythonHost:
             raise TransferError(f"{name} cannot be taken over: {_reason(error)}") from error
         self._shell.user_ns[name] = value
 
+    def _error_of_the_last_cell(self) -> BaseException | None:
+        result = self._shell.last_execution_result
+        return None if result is None else _the_users(result.error_in_exec or result.error_before_exec)
+
     def _running(self) -> str:
-        """Give the source of the cell that is running."""
-        raw = self._shell.history_manager.input_hist_raw
-        return str(raw[-1]) if len(raw) - 1 == self._shell.execution_count else ""
+        """Give the source of the cell that is running, "" where none is."""
+        raw, last = self._shell.history_manager.input_hist_raw, self._shell.last_execution_result
+        # It is stored before it ends, and only then is the last result its own.
+        over = last is not None and last.execution_count == len(raw) - 1
+        return "" if over or not raw else str(raw[-1])
 
     def _place(self, file: str) -> str:
         """Name a cell or a file of the user's; "" for a library's."""
@@ -160,7 +164,7 @@ class IPythonHost:
     def _past(self) -> list[str]:
         """Give the sources of all cells before the one that is running."""
         raw = list(self._shell.history_manager.input_hist_raw)
-        if len(raw) - 1 == self._shell.execution_count:  # the running cell is stored before it ends
+        if self._running():
             raw.pop()
         return [str(cell) for cell in raw[1:]]
 

@@ -27,6 +27,7 @@ MOST_SECONDS = 0.05  #: for one look; names that were not reached count as uncha
 MOST_COLUMNS = 30  #: of a table that is shown, whose dtypes are told
 OURS = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
+_slow: set[type] = set()  #: classes of the code's own whose values hang when they are looked at
 _known: dict[str, tuple[Any, ...]] = {}
 #: What was there before any code of the agent's ran is not what it imported.
 _packages: dict[str, Any] = {"modules": 0, "known": {name.partition(".")[0] for name in list(sys.modules)}}
@@ -54,6 +55,22 @@ def _shell() -> Any:
 
 
 # -- what there is --------------------------------------------------------------------------------------
+
+
+def _glance(value: Any) -> tuple[tuple[str, str], tuple[Any, ...], float]:
+    """Describe a value, one of a class that was slow before by its type alone; and the seconds that it hung."""
+    kind = type(value)
+    if kind in _slow:
+        described = (type.__getattribute__(kind, "__name__"), "")
+        return described, (id(value), *described), 0.0
+    began = time.monotonic()
+    described = describe(value)
+    token = _token(value, described)
+    seconds = time.monotonic() - began
+    if seconds < GLANCE_SECONDS / 2 or type.__getattribute__(kind, "__module__") != "__main__":
+        return described, token, 0.0
+    _slow.add(kind)
+    return described, token, seconds
 
 
 def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
@@ -93,8 +110,8 @@ def changes() -> Report:
             continue
         if time.monotonic() > until:
             break
-        described = describe(value)
-        token = _token(value, described)
+        described, token, seconds = _glance(value)
+        until += seconds  # what hangs takes no time from the others
         if _known.get(name) != token:
             _known[name] = token
             changed.append([name, *described])
