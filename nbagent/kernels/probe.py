@@ -189,9 +189,9 @@ def _columns_asked(error: BaseException) -> list[str]:
         trace = error.__traceback__
         while trace is not None:
             asked = trace.tb_frame.f_locals.get("self")
-            table = asked if _is(type(asked), "pandas", "DataFrame") else table
+            table = asked if is_a(type(asked), "pandas", "DataFrame") else table
             trace = trace.tb_next
-    if not _is(type(table), "pandas", "DataFrame"):
+    if not is_a(type(table), "pandas", "DataFrame"):
         return []
     return [str(name)[:LONGEST_VALUE] for name in table.columns[:MOST_NAMES]]
 

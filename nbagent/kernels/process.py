@@ -8,7 +8,6 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +16,7 @@ from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
 from nbagent.kernels.child import POLL, Child, Launch, SocketChild, probe_call
 from nbagent.kernels.confinement import Confinement, surroundings
+from nbagent.kernels.job import Job
 from nbagent.kernels.outputs import Outputs, valid_text
 from nbagent.kernels.programs import Place, run_program
 from nbagent.kernels.report import told_beside
@@ -31,18 +31,6 @@ MOST_DEATHS = 3  #: in a row, without an execution in between that the kernel su
 LONGEST_ERROR = 2000  #: characters
 
 _T = TypeVar("_T")
-
-
-@dataclass(eq=False)
-class _Job:
-    """One thing that the kernel is busy with."""
-
-    stop: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    items: asyncio.Queue[Output | None] = field(default_factory=asyncio.Queue)  #: None: no more
-
-    def ask_to_stop(self) -> None:
-        if not self.stop.done():
-            self.stop.set_result(None)
 
 
 class ProcessKernel:
@@ -102,7 +90,7 @@ class ProcessKernel:
             KernelNotStarted: it was not started before and cannot be.
             KernelLost: it died and could not be started again, died three times in a row, or was closed.
         """
-        job = _Job()
+        job = Job()
         task = self._spawn(self._execute(job, code, timeout))
         task.add_done_callback(lambda _: job.items.put_nowait(None))
         try:
@@ -178,7 +166,7 @@ class ProcessKernel:
                 raise TransferError("the kernel was closed before the variable had travelled") from None
             raise
 
-    async def _execute(self, job: _Job, code: str, timeout: float) -> Executed:
+    async def _execute(self, job: Job, code: str, timeout: float) -> Executed:
         started = time.monotonic()
         async with self._turn:
             if job.stop.done():
@@ -241,7 +229,7 @@ class ProcessKernel:
         return "timeout" if timed_out else "over"
 
     async def _conclude(
-        self, child: Child, talk: Conversation, job: _Job, started: float, timed_out: bool
+        self, child: Child, talk: Conversation, job: Job, started: float, timed_out: bool
     ) -> Executed:
         """Say how an execution ended that the kernel survived."""
         count, seconds = talk.reply.get("execution_count"), time.monotonic() - started
@@ -260,7 +248,7 @@ class ProcessKernel:
         elif job.stop.done():
             status = "interrupted"
         if not report and not job.stop.done():
-            report = await self._look(child)
+            report = await self._look(child, probe_call("after_error"))
         refusals = [self._confinement.explain_refusal(Path(path)) for path in report.get("refused", ())]
         if status == "error" and any(refusals):
             error += "; " + next(filter(None, refusals))
@@ -271,8 +259,8 @@ class ProcessKernel:
         changes, gone = self._learn(report)
         return Executed(status, seconds, count, error, changes=changes, gone=gone, **told_beside(report))
 
-    async def _look(self, child: Child) -> dict[str, Any]:
-        talk = child.channels.execute("", silent=True, expression=probe_call("after_error"))
+    async def _look(self, child: Child, expression: str) -> dict[str, Any]:
+        talk = child.channels.execute("", silent=True, expression=expression)
         await asyncio.wait({talk.over}, timeout=LOOK_SECONDS)
         child.channels.forget(talk)
         return talk.expression("probe")
@@ -375,30 +363,30 @@ class ProcessKernel:
 
     async def _inspect(self, name: str) -> str:
         async with self._turn:
-            report = await self._transfer(name, probe_call("inspect", name), LOOK_SECONDS, "be looked at")
-            return valid_text(str(report["text"]))
+            report = await self._look(await self._ensure(), probe_call("inspect", name))
+        if "text" not in report:
+            raise TransferError(f"{name} cannot be looked at: {report.get('problem', 'it took too long')}")
+        return valid_text(str(report["text"]))
 
     def _place(self) -> Path:
         self._scratch.mkdir(parents=True, exist_ok=True)
         return self._scratch / f"{uuid.uuid4().hex}.pickle"
 
-    async def _transfer(
-        self, name: str, expression: str, seconds: float = TRANSFER_SECONDS, verb: str = "travel"
-    ) -> dict[str, Any]:
+    async def _transfer(self, name: str, expression: str) -> dict[str, Any]:
         try:
             child = await self._ensure()
         except KernelError as error:
-            raise TransferError(f"{name} cannot {verb}: {error}") from error
+            raise TransferError(f"{name} cannot travel: {error}") from error
         talk = child.channels.execute("", silent=True, expression=expression)
         try:
-            ending = await self._watch(child, talk, seconds, None)
+            ending = await self._watch(child, talk, TRANSFER_SECONDS, None)
         finally:
             child.channels.forget(talk)
         if ending == "died":
-            raise TransferError(f"{name} cannot {verb}: the kernel process {await child.death()}")
+            raise TransferError(f"{name} cannot travel: the kernel process {await child.death()}")
         report = talk.expression("probe")
         if ending != "over" or not report:
-            raise TransferError(f"{name} cannot {verb}: it took longer than {seconds:g} s")
+            raise TransferError(f"{name} cannot travel: it took longer than {TRANSFER_SECONDS:g} s")
         if "problem" in report:
-            raise TransferError(f"{name} cannot {verb}: {report['problem']}")
+            raise TransferError(f"{name} cannot travel: {report['problem']}")
         return report

@@ -13,7 +13,7 @@ MOST_NAMES = 12  #: that are told where there is none of the name asked for
 
 @tool(risk="read", timeout=None, parallel_safe=False)
 async def inspect_variable(name: str, context: ToolContext) -> ToolResult:
-    """Tell a variable's type, shape, dtypes, ranges, missing values and first rows, uncopied: yours or the user's."""
+    """Tell a variable's type, shape, dtypes, ranges, missing values, first rows: yours or the user's, uncopied."""
     name = name.strip()
     known = {variable.name for variable in context.kernel.known_variables()}
     if name in known or context.host is None:
@@ -35,7 +35,7 @@ async def inspect_variable(name: str, context: ToolContext) -> ToolResult:
 
 @tool(risk="read", timeout=None)
 async def post_mortem(context: ToolContext) -> ToolResult:
-    """Show frames, source and variables of the user's last exception. Use it first when they ask about an error."""
+    """Show frames, source and variables of the user's last exception: first when they ask about an error."""
     host = context.host
     text = await host.call(host.post_mortem) if host is not None else ""
     if not text:
