@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from nbagent.answers import MOST_DOUBTS
 from nbagent.context import Conversation
 from nbagent.events import DialectChosen, Nudged, Observed, Retrying
 from nbagent.models.choose import Choice
@@ -98,8 +99,8 @@ async def test_a_question_about_code_costs_a_model_that_can_call_no_week_in_anot
     notebook: Notebook,
 ) -> None:
     answer = final("So:\n```python\npd.read_csv('a.csv')\n```")
-    given = step("final_answer", answer="pd.read_csv")  # doubted once, since nothing was run
-    finished = await notebook.cell(answer, answer, given, given, model="strong")
+    given = step("final_answer", answer="pd.read_csv")  # doubted, since nothing was run
+    finished = await notebook.cell(answer, answer, *[given] * (MOST_DOUBTS + 1), model="strong")
     assert finished.answer == "pd.read_csv"
     await notebook.cell(run_code(SUM), final("42"), model="strong")
     assert dialects(notebook) == ["tools"]
