@@ -19,9 +19,11 @@ from typing import Any, Literal
 
 from nbagent.errors import CheckpointDeclined, KernelNotStarted, TransferError
 from nbagent.events import Output
+from nbagent.glance import describe
+from nbagent.inspection import look
 from nbagent.kernels.capture import CellRunner, Interrupts
 from nbagent.kernels.outputs import Outputs, valid_text
-from nbagent.kernels.probe import OURS, describe, token_of
+from nbagent.kernels.probe import OURS, token_of
 from nbagent.kernels.process import ProcessKernel
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable, WentBack
@@ -90,6 +92,13 @@ class LiveKernel:
     async def adopt(self, name: str, file: Path) -> str:
         """Refuse: there is nothing to copy."""
         raise TransferError(f"{name} is yours already (kernel=live)")
+
+    async def inspect(self, name: str) -> str:
+        """Tell about the variable `name` in some lines. Raises `TransferError`."""
+        names = self._shell.user_ns
+        if name not in names:
+            raise TransferError(f"{name} cannot be looked at: there is no such variable")
+        return valid_text(await asyncio.wrap_future(self._submit(lambda: look(name, names[name]))))
 
     async def execute(self, code: str, *, timeout: float) -> AsyncGenerator[Output | Executed, None]:
         """Run code in the user's shell (see `protocols.Kernel`)."""
