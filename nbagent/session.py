@@ -372,9 +372,7 @@ class Session:
 
         def gateway_for(choice: Choice) -> Gateway:
             closing = closing_line(choice.dialect, self.redactor.text(task))
-            return workplace.make_gateway(
-                self.tools, settings, choice.dialect, with_host=with_host, closing=closing
-            )
+            return workplace.make_gateway(self.tools, settings, choice, with_host=with_host, closing=closing)
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)
 

@@ -115,7 +115,9 @@ class Settings(BaseModel):
         600, gt=0, description="Seconds that a question waits for your answer; then it is a no."
     )
     toolset: Literal["auto", "small", "full"] = Field(
-        "auto", description="How many tools the model is told of; auto: all, or few where actions are plain text."
+        "auto",
+        description="How many tools the model is told of; auto: all, or few where actions are plain text or the "
+        "window is small.",
     )
     allow_tools: Patterns = Field(
         (), description="The only tools it may use: names, tag:TAG or risk:GRADE (and milder); empty for all."

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbagent.data_files import describe, named_files
 from nbagent.errors import SettingsError, TransferError
-from nbagent.events import DialectName, Event
+from nbagent.events import Event
 from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.live import LiveKernel
 from nbagent.kernels.process import ProcessKernel
@@ -30,6 +30,8 @@ from nbagent.tools.registry import Registry
 
 #: Short, because it is in every observation twice; nobody can try many.
 NONCE_CHARACTERS = 4
+#: Tokens of a window that has no room for all tools.
+SMALL_WINDOW = 4096
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
 
@@ -119,11 +121,13 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
     return ProcessKernel(**options)
 
 
-def make_gateway(
-    registry: Registry, settings: Settings, dialect: DialectName, with_host: bool, closing: str
-) -> Gateway:
-    """Make the gateway of one run, with the tools that its model is told of: few in the text dialects."""
-    few = dialect != "tools" if settings.toolset == "auto" else settings.toolset == "small"
+def make_gateway(registry: Registry, settings: Settings, choice: Choice, with_host: bool, closing: str) -> Gateway:
+    """Make the gateway of one run, with the tools that its model is told of.
+
+    By themselves they are few in the text dialects, and where the words for all would fill half of the window.
+    """
+    few = choice.dialect != "tools" or choice.window.tokens <= SMALL_WINDOW
+    few = few if settings.toolset == "auto" else settings.toolset == "small"
     permission = Permission(settings.allow_tools, settings.deny_tools)
     rules = Rules(
         approve=settings.approve,
@@ -132,7 +136,7 @@ def make_gateway(
         approval_timeout=settings.approval_timeout,
         breaker=BreakerLimits(settings.breaker_faults, settings.breaker_cooldown),
     )
-    tools = registry.offered(dialect, small=few, with_host=with_host, permission=permission)
+    tools = registry.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
     return Gateway(tools, rules=rules, closing=closing)
 
 

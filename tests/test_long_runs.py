@@ -107,6 +107,13 @@ async def test_a_task_too_long_for_the_window_is_said_before_any_request(work: W
     assert finished.steps == 0
 
 
+async def test_a_small_window_is_not_filled_with_tools(work: Work) -> None:
+    await work.run(final("ok"), context_window=4096)
+    few = len(work.bodies[0]["tools"])
+    await work.run(final("ok"), context_window=4096, toolset="full")
+    assert few < len(work.bodies[0]["tools"])
+
+
 async def test_stopped_while_it_is_summed_up_the_history_is_as_before(work: Work) -> None:
     gate = Gate()
     summary = sse(C({"content": "The"}), gate, C({"content": " summary"}), C({}, "stop"))
