@@ -1,7 +1,7 @@
 """Takes pictures of `%%agent` cells in JupyterLab: a real run of the embedded model, or every state, scripted.
 
 python -m tests.browser.pictures notebooks/cell.png notebooks/analysis.png   # the README's pictures
-python -m tests.browser.pictures --all FOLDER   # every state, in both themes and two widths
+python -m tests.browser.pictures --all FOLDER   # every state, in light, dark and high contrast
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.browser.lab import Lab, Notebook
 from tests.scripted_server import C, F, Gate, Item, Response, ScriptedServer, T, sse
 
 DATA = """import os
-os.environ["NBAGENT_MODEL"] = "scripted"
+os.environ.update(NBAGENT_MODEL="scripted", NBAGENT_REFLECT="off")
 import numpy as np, pandas as pd
 rng = np.random.default_rng(7)
 rows = []
@@ -147,7 +147,7 @@ def analysis(path: Path) -> None:
 
 
 def everything(folder: Path) -> None:
-    """Every state, in both themes and two widths."""
+    """Every state, in light, dark and high contrast, wide and narrow."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, ScriptedServer() as server:
         lab = Lab(Path(scratch), width=1200, height=1600)
@@ -165,10 +165,11 @@ def everything(folder: Path) -> None:
         notebook = open_notebook(lab, "states", server, [TASK, TASK, TASK, TASK])
 
         def shots(name: str, cell: int) -> None:
-            for theme, width in (("Light", 1200), ("Light", 600), ("Dark", 1200)):
+            looks = [("Light", 1200), ("Light", 600), ("Dark", 1200), ("Dark", 600), ("Dark High Contrast", 1200)]
+            for theme, width in looks:
                 lab.page.set_viewport_size({"width": width, "height": 1600})
                 lab.theme(f"JupyterLab {theme}")
-                picture(notebook, folder / f"{name}-{theme.lower()}-{width}.png", cell, cell)
+                picture(notebook, folder / f"{name}-{theme.lower().replace(' ', '-')}-{width}.png", cell, cell)
 
         notebook.run(1, wait=False)
         lab.until(streaming.reached.is_set, 40)
