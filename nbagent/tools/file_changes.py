@@ -22,8 +22,9 @@ from nbagent.events import FileChange, FilesChanged
 
 LARGEST_COPY = 50_000_000  #: bytes of one file that a copy is kept of
 MOST_COPIED = 200_000_000  #: bytes copied before one action that may overwrite anything
-MOST_ENTRIES = 3000  #: files and folders that one look at the workspace takes in
-MOST_SECONDS = 0.05  #: for one look
+MOST_ENTRIES = 2000  #: files and folders that one look at the workspace takes in
+MOST_SECONDS = 0.02  #: for one look: it comes before and after every step
+THOROUGH = 20  #: times as much before and after an action that may overwrite anything
 MOST_TOLD = 8  #: paths of one kind that a line names
 #: Folders that other programs fill; hidden ones are left out too.
 PASSED_OVER = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
@@ -65,14 +66,15 @@ def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, stat.S_IMODE(status.st_mode))
 
 
-def look_at(workspace: Path, passed_over: Iterable[Path] = ()) -> Look:
+def look_at(workspace: Path, passed_over: Iterable[Path] = (), *, thorough: bool = False) -> Look:
     """Look at the files of a workspace, nearest first, within bounds of number and time."""
     seen = Look()
-    until = time.monotonic() + MOST_SECONDS
+    times = THOROUGH if thorough else 1
+    until = time.monotonic() + MOST_SECONDS * times
     left_out = {os.fspath(path) for path in passed_over}
     waiting = deque([""])
     count = 0
-    while waiting and count < MOST_ENTRIES and time.monotonic() < until:
+    while waiting and count < MOST_ENTRIES * times and time.monotonic() < until:
         folder = waiting.popleft()
         try:
             with os.scandir(workspace / folder) as entries:
@@ -147,7 +149,8 @@ class Watch:
         self._words = words
         self._copies = Copies(session_folder)
         self._passed_over = (session_folder, session_folder.parent)
-        self._before = look_at(workspace, self._passed_over)
+        self._thorough = anything
+        self._before = look_at(workspace, self._passed_over, thorough=anything)
         self._named: set[str] = set()
         for path in paths:
             self._name(path)
@@ -165,7 +168,7 @@ class Watch:
             if (mark := stamp_of(whole)) is not None:
                 self._before.files[path] = mark
             return
-        for name, mark in look_at(whole).files.items():
+        for name, mark in look_at(whole, thorough=True).files.items():
             inner = f"{path}/{name}" if path != "." else name
             self._named.add(inner)
             self._before.files[inner] = mark
@@ -194,7 +197,7 @@ class Watch:
 
     def changes(self) -> FilesChanged | None:
         """Tell what the action did to files, and let go of the copies that were not needed."""
-        after = look_at(self._workspace, self._passed_over)
+        after = look_at(self._workspace, self._passed_over, thorough=self._thorough)
         for path in self._named:
             if (mark := stamp_of(self._workspace / path)) is not None:
                 after.files[path] = mark
