@@ -31,6 +31,7 @@ from nbagent.events import (
     StepStarted,
     Thought,
 )
+from nbagent.models.vision import takes_figures
 from nbagent.protocols import Dialect, Observation, Request
 from nbagent.reply import Action
 from nbagent.turns import (
@@ -103,6 +104,8 @@ class Conversation:
             case RunStarted():
                 self._close_step()
                 self._model = event.model
+                if not takes_figures(event.model, event.settings.get("vision", "auto")):
+                    self._leave_figures_out()
                 self._take(Task(event.message, event.task))
                 self._must_act = True
             case DialectChosen():
@@ -191,6 +194,12 @@ class Conversation:
         if any(isinstance(turn, Step) and turn.dialect.name != dialect.name for turn in self.turns):
             # A server that knows no tools refuses the calls of earlier steps, too.
             self.turns = [turn.in_dialect(dialect) if isinstance(turn, Step) else turn for turn in self.turns]
+            self._write_anew()
+
+    def _leave_figures_out(self) -> None:
+        """Forget figures that another model was sent: one that does not see refuses them."""
+        if any(seen.images for turn in self.turns if isinstance(turn, Step) for seen in turn.observations):
+            self.turns = [turn.without_figures() if isinstance(turn, Step) else turn for turn in self.turns]
             self._write_anew()
 
     def _head_of(self, fields: dict[str, Any]) -> bytes:

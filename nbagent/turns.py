@@ -61,6 +61,10 @@ class Step:
         """Give the same step as another dialect says it."""
         return self if dialect.name == self.dialect.name else replace(self, dialect=dialect, raw="")
 
+    def without_figures(self) -> Step:
+        """Give the same step in words only."""
+        return replace(self, observations=[replace(seen, images=()) for seen in self.observations])
+
     def with_observations(self, shorter: dict[str, str]) -> Step:
         """Give the same step with other texts of what was observed, by call id."""
         observations = [

@@ -16,9 +16,9 @@ import pytest
 
 from nbagent import Agent
 from nbagent.context import Conversation
-from nbagent.events import Observed, OutputAdded
+from nbagent.events import Observed, OutputAdded, RunFinished, RunStarted
 from nbagent.models.dialects import dialect_named
-from tests.scripted_server import ScriptedServer, final, run_code
+from tests.scripted_server import Response, ScriptedServer, final, run_code
 
 PLOT = (
     "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); ax.plot([1, 2]); plt.show(); plt.savefig('p.png')"
@@ -102,3 +102,22 @@ async def test_vision_can_be_turned_off_and_on(server: ScriptedServer) -> None:
         await asyncio.wait_for(off.run("plot"), 60)
         await asyncio.wait_for(on.run("plot"), 60)
     assert [len(pictures_in(server.bodies[index]["messages"])) for index in (1, 3)] == [0, 1]
+
+
+async def test_a_refused_figure_says_how_to_go_on_and_does_not_stand_in_the_way(server: ScriptedServer) -> None:
+    refusal = json.dumps({"error": {"message": "image input is not supported by this model"}})
+    server.responses = [run_code(PLOT), Response([refusal.encode()], status=400, stream=False)]
+    async with Agent(model="gpt-4o", approve="off") as agent:
+        result = await asyncio.wait_for(agent.run("plot"), 60)
+        assert result.reason == "model_error"
+        assert agent._session is not None
+        events = agent._session.events
+    message = next(event.message for event in events if isinstance(event, RunFinished))
+    assert message.endswith("; to a model that takes no figures send none: --vision off")
+    for model, settings, sent in [("gpt-4o", {}, 1), ("gpt-4o", {"vision": "off"}, 0), ("stub", {}, 0)]:
+        conversation = Conversation(dialect_named)
+        for event in [*events, RunStarted(task="go on", message="go on", model=model, settings=settings)]:
+            conversation.add(event)
+        messages = json.loads(conversation.request().body)["messages"]
+        assert len(pictures_in(messages)) == sent
+        assert "[figure 1: " in json.dumps(messages)

@@ -16,7 +16,7 @@ from nbagent.models.address import normalise
 from nbagent.models.embedded import EmbeddedModel
 from nbagent.models.openai_chat import OpenAIChat
 from nbagent.models.pricing import FREE, Price, price_of
-from nbagent.models.vision import sees
+from nbagent.models.vision import takes_figures
 from nbagent.models.window import Window, asked_window
 from nbagent.protocols import Model
 from nbagent.settings import Settings
@@ -153,15 +153,11 @@ async def _server(settings: Settings) -> Choice:
         parameters=parameters,
         window=_window(settings, model),
         observation_characters=settings.observation_characters,
-        image_pixels=settings.image_pixels if _sees(settings) else 0,
+        image_pixels=settings.image_pixels if takes_figures(settings.model, settings.vision) else 0,
         price=price,
         key=f"{normalise(settings.base_url)} {settings.model}",
         negotiable=settings.dialect == "auto",
     )
-
-
-def _sees(settings: Settings) -> bool:
-    return settings.vision == "on" or (settings.vision == "auto" and sees(settings.model))
 
 
 def _given_price(text: str) -> Price | None:

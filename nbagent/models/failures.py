@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -148,6 +149,8 @@ class Server:
         if status == 404:
             return f"there is nothing at {self.url} (404): base URLs usually end in /v1"
         setting = "; the setting for it is max_reply_tokens" if "max_tokens" in said else ""
+        if re.search(r"image|vision|multimodal", said, re.IGNORECASE):
+            setting += "; to a model that takes no figures send none: --vision off"
         return f"{self.host} refused the request ({status}){said}{setting}"
 
     def event(self, error: Any) -> ModelError | Trouble:

@@ -19,3 +19,8 @@ _SEES = re.compile(
 def sees(model: str) -> bool:
     """Say whether a model of this name is known to take pictures; of an unknown one it is not."""
     return _SEES.search(model) is not None
+
+
+def takes_figures(model: str, vision: str) -> bool:
+    """Say whether figures are sent to a model, by the setting `vision`."""
+    return vision == "on" or (vision == "auto" and sees(model))

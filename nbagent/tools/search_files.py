@@ -82,7 +82,8 @@ def _list(place: Path, root: Path, wanted: str) -> _Listing:
         return listing
     if not place.is_dir():
         raise PathRefused(f"There is no folder or file {place.relative_to(root).as_posix()!r}.")
-    hidden = {Path.home() / name for name in CREDENTIALS}
+    home = Path(os.path.realpath(Path.home()))
+    hidden = {home / name for name in CREDENTIALS}
     for name, status in _walk(place, root, hidden):
         if len(listing.sizes) >= MOST_FILES or time.monotonic() > until:
             listing.cut = True

@@ -155,6 +155,19 @@ async def test_a_search_that_cannot_be_is_told(
     assert says in result.notice
 
 
+async def test_credentials_are_neither_listed_nor_searched(
+    tree: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree.parent / "home").symlink_to(tree)
+    monkeypatch.setenv("HOME", str(tree.parent / "home"))
+    for name in (".ssh/id_rsa", ".netrc", ".config/gcloud/key.json"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("load secret\n")
+    assert "secret" not in (await search(context, pattern="load", most=100)).text
+    listed = (await search(context, most=100)).text
+    assert not any(name in listed for name in ("id_rsa", ".netrc", "key.json"))
+
+
 async def test_a_pattern_that_takes_for_ever_can_be_stopped(context: Context, workspace: Path) -> None:
     (workspace / "a.txt").write_text("a" * 40 + "!\n")
     started = time.monotonic()
