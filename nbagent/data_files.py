@@ -19,6 +19,8 @@ ROWS_READ = 2000
 MOST_COLUMNS = 40
 MOST_LISTED = 12
 VALUE_CHARACTERS = 24
+#: From this share of numbers on, a column of text is told to hold them: it has to be converted with care.
+MIXED = 0.2
 
 
 def named_files(task: str, folder: Path) -> list[Path]:
@@ -88,12 +90,14 @@ def _sniff(sample: str) -> type[csv.Dialect] | csv.Dialect:
 def _column(values: Sequence[str]) -> str:
     present = [value for value in values if value and value.lower() not in ("nan", "na", "null")]
     gaps = len(values) - len(present)
-    kind = "number" if present and all(map(_is_number, present)) else "text" if present else "empty"
-    distinct = list(dict.fromkeys(present))
     missing = f", {gaps} missing" if gaps else ""
-    if kind != "text":  # a small model takes the examples of numbers for results
-        return f"{kind}{missing}"
-    return f"{kind}{missing}, e.g. {', '.join(_clip(value) for value in distinct[:3])}"
+    others = [value for value in present if not _is_number(value)]
+    if not others:  # a small model takes the examples of numbers for results
+        return f"{'number' if present else 'empty'}{missing}"
+    numbers = len(present) - len(others)
+    mixed = f", {numbers} of {len(present)} are numbers, the others" if numbers > len(present) * MIXED else ""
+    examples = ", ".join(_clip(value) for value in list(dict.fromkeys(others))[:3])
+    return f"text{missing}{mixed}, e.g. {examples}"
 
 
 def _is_number(value: str) -> bool:

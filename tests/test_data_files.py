@@ -64,3 +64,11 @@ def test_wide_tables_are_cut_and_it_is_said(tmp_path: Path) -> None:
     header = ",".join(f"c{n}" for n in range(100))
     text = describe_file(write(tmp_path / "w.csv", f"{header}\n{header}\n"), tmp_path)
     assert "and 60 more columns" in text
+
+
+def test_a_column_of_numbers_with_other_values_among_them_is_told_as_such(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("wins,name\n" + "".join(f"{n},p{n}\n" for n in range(8)) + "Wins,p8\n-,p9\n,p10\n")
+    (told,) = describe([table], tmp_path)
+    assert "- 'wins': text, 1 missing, 8 of 10 are numbers, the others, e.g. Wins, -" in told
+    assert "- 'name': text, e.g. p0, p1, p2" in told
