@@ -82,6 +82,20 @@ def test_the_users_own_variables_are_merged_mended_and_taken_back(
     assert "Exported" in cells.text("%agent export out.ipynb --clean")
     nbformat.validate(nbformat.read(tmp_path / "notebooks" / "out.ipynb", as_version=4))
     assert "session" in cells.text("%agent status")
+    assert "step 4" in (spent := cells.text("%agent usage"))
+    assert spent.splitlines()[0].startswith("run 1  stub, answered: about ")
+
+
+def test_money_is_limited_on_the_cells_line_and_shown_under_the_run(cells: Cells, server: ScriptedServer) -> None:
+    (trace,) = cells.run("%%agent --max-cost 0.5\ncount")
+    assert "max_cost cannot be kept: no price is known for stub" in str(trace)
+    server.responses = [run_code("n = 3\nn"), final("3")]
+    (trace,) = cells.run("%%agent --max-cost 0.5 --price 1,10\ncount")
+    assert "$0.00" in trace["data"]["text/plain"]
+    assert cells.text("print(0 < _agent.usage.cost < 0.5)").strip() == "True"
+    (trace,) = cells.run("%%agent --max-cost 0.0001 --price 1,10\ncount")
+    assert "Cost limit reached" in trace["data"]["text/plain"]
+    assert cells.text("print(_agent.success, _agent.reason)").split() == ["False", "max_cost"]
 
 
 def test_code_that_uses_a_users_variable_gets_it_without_asking(cells: Cells, server: ScriptedServer) -> None:
