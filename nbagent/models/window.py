@@ -62,7 +62,9 @@ class Window:
             await asyncio.wait([self._asking], timeout=seconds)
         if not self._asking.done():
             return None
-        said, self._asking = self._asking.result(), None
+        asked, self._asking = self._asking, None
+        # Whatever a server gave that could not be read: it has not said.
+        said = None if asked.cancelled() or asked.exception() else asked.result()
         if said is not None:
             self.learn(said)
         return said
@@ -102,9 +104,10 @@ class Window:
     async def close(self) -> None:
         """Ask no longer."""
         asking, self._asking = self._asking, None
-        if asking is not None and not asking.done():
+        if asking is not None:
             asking.cancel()
             await asyncio.wait([asking])
+            _ = asking.cancelled() or asking.exception()
 
 
 async def asked_window(name: str, fetch: Fetch) -> int | None:
@@ -137,7 +140,7 @@ async def _ollama(name: str, fetch: Fetch) -> int | None:
         return said
     shown = await _answer(fetch("//api/show", {"model": name}))
     parameters = shown.get("parameters") if isinstance(shown, dict) else None
-    found = re.search(r"^num_ctx\s+(\d+)", parameters, re.MULTILINE) if isinstance(parameters, str) else None
+    found = re.search(r"^num_ctx\s+(\d{1,9})\b", parameters, re.MULTILINE) if isinstance(parameters, str) else None
     return _tokens(int(found[1])) if found else None
 
 

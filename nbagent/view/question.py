@@ -10,6 +10,7 @@ from typing import Literal
 
 import click
 
+from nbagent.plan import PLAN
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
 from nbagent.view.outputs import visible
@@ -30,6 +31,7 @@ async def ask_by_line(
 ) -> Approval:
     """Ask until there is an answer; what follows a "n" is told to the model.
 
+    A plan may also be answered by another one, its steps in a line.
     `show` prints edited code; without it there is no editor to offer. `asked` opens the first prompt.
 
     Raises:
@@ -58,6 +60,9 @@ async def ask_by_line(
         if word in ("e", "edit") and can_edit and show is not None:
             code = await _edited(code)
             show(code)
+        elif request.tool == PLAN and ";" in answer:
+            code = "\n".join(step.strip() for step in answer.split(";"))
+            return Approval(approved=True, by="user", code=code)
 
 
 async def _answer_by_line(read: Callable[[str], Awaitable[str]], asked: str) -> Approval:
@@ -74,6 +79,8 @@ async def _answer_by_line(read: Callable[[str], Awaitable[str]], asked: str) -> 
 
 def _choices(request: ApprovalRequest, can_edit: bool) -> str:
     choices = ["[y]es", "[n]o", *(["[e]dit"] if can_edit else [])]
+    if request.tool == PLAN:
+        choices.append("your own steps; like; this")
     if request.always:
         choices.append(f"[a]lways {_short(request.always)}")
     if request.session:

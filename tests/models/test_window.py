@@ -140,3 +140,15 @@ async def test_what_a_server_has_not_is_a_refusal_for_whoever_asks_directly() ->
             await chat.fetch("//props")
         assert server.others[-1].path == "/props"
         await chat.close()
+
+
+async def test_an_answer_that_cannot_be_read_ends_no_run(window: Window) -> None:
+    async def answer() -> int | None:
+        raise RecursionError("nested too deep")
+
+    window.ask(answer())
+    assert await window.said(5) is None
+    assert window.tokens == ASSUMED_TOKENS
+    window.ask(answer())
+    await asyncio.sleep(0)
+    await window.close()

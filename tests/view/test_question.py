@@ -58,3 +58,14 @@ async def test_ctrl_c_stops_the_run() -> None:
     read, _ = lines(KeyboardInterrupt())
     with pytest.raises(asyncio.CancelledError):
         await ask_by_line(ONCE, read, None)
+
+
+async def test_a_plan_is_answered_by_other_steps_in_a_line() -> None:
+    plan = ApprovalRequest("r", "plan_1", "plan", "1. [ ] Load", "read", "change it if you like")
+    read, prompts = lines("what?", "load b.csv ; count its rows")
+    assert await ask_by_line(plan, read, None) == Approval(True, "user", code="load b.csv\ncount its rows")
+    assert prompts == ["Approve? [y]es / [n]o / your own steps; like; this "] * 2
+    read, _ = lines("n use polars; not pandas")
+    assert await ask_by_line(plan, read, None) == Approval(False, "user", "use polars; not pandas")
+    read, _ = lines("a; b", "n")
+    assert await ask_by_line(ONCE, read, None) == Approval(False, "user"), "code is not typed in a line"
