@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,6 +45,24 @@ class Found:
 
 class SearchFailed(Exception):
     """The search could not be done; the message says why."""
+
+
+class PatternRefused(Exception):
+    """The pattern cannot be searched for; the message says why and what to do."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `PatternRefused` for what is no regular expression."""
+    try:
+        pattern.encode()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of constructs that a later Python may take otherwise
+            re.compile(pattern)
+    except UnicodeEncodeError:
+        raise PatternRefused("The pattern holds half characters (lone surrogates).") from None
+    except (re.error, OverflowError, RecursionError) as error:
+        hint = "Put a backslash before ( [ . * + ? that stand for themselves"
+        raise PatternRefused(f"The pattern is no regular expression: {error}. {hint}.") from None
 
 
 def ripgrep() -> str | None:

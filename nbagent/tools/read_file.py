@@ -25,6 +25,7 @@ def read_file(path: str, context: ToolContext, start: int = 1, lines: int = 200)
     Args:
         start: First line; -20 is the 20th from the end.
     """
+    start, lines = max(-MOST_COUNTED, min(start, MOST_COUNTED)), max(1, min(lines, MOST_COUNTED))
     try:
         place = locate(path, context.folder)
         with open_regular(place) as file:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import warnings
-
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
-from nbagent.tools.find_lines import SearchFailed, find_lines, ripgrep
+from nbagent.tools.find_lines import PatternRefused, SearchFailed, check_pattern, find_lines, ripgrep
 from nbagent.tools.long_outputs import file_of, handles
 from nbagent.tools.read_file import whole_lines
 
@@ -39,12 +36,10 @@ async def read_output(
         notice = f"Output {name}, lines {first}-{last} of {len(every):,}.{more}"
         return ToolResult("ok", "\n".join(shown), f"lines {first}-{last}", notice=notice)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(pattern)
+        check_pattern(pattern)
         found = await find_lines(pattern, file.parent, [file.name], program=ripgrep())
-    except re.error as error:
-        return _invalid(f"The pattern is no regular expression: {error}. Put a backslash before ( [ . * + ?")
+    except PatternRefused as refused:
+        return _invalid(str(refused))
     except SearchFailed as failed:
         return ToolResult("error", "", str(failed), notice=f"The search failed: {failed}.")
     matching = [f"{one.line}: {one.text}" for one in found]

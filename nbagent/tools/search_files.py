@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from nbagent.places import CREDENTIALS
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
-from nbagent.tools.find_lines import MOST_FOUND, SearchFailed, find_lines, ripgrep
+from nbagent.tools.find_lines import MOST_FOUND, PatternRefused, SearchFailed, check_pattern, find_lines, ripgrep
 from nbagent.tools.paths import PathRefused, locate
 from nbagent.tools.text_files import size_in_words
 
@@ -48,14 +47,12 @@ async def search_files(
     """
     try:
         place = locate(path, context.folder)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of constructs that a later Python may take otherwise
-            re.compile(pattern)
+        check_pattern(pattern)
         listing = await asyncio.to_thread(_list, place.path, place.root, files)
         if pattern:
             return await _search(pattern, place.root, listing, most=most)
-    except re.error as error:
-        return _invalid(f"The pattern is no regular expression: {error}. Put a backslash before ( [ . * + ?")
+    except PatternRefused as refused:
+        return _invalid(str(refused))
     except PathRefused as refused:
         return refused.result()
     except SearchFailed as failed:

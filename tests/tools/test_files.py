@@ -170,6 +170,10 @@ async def test_a_file_is_read_in_pages_of_whole_lines(hands: Hands, workspace: P
     assert "left out" not in text
     assert f"Go on with start={int(last.split()[1]) + 1}." in text
     assert len(text) < hands.context.observation_characters + 200
+    _, text = await hands("read_file", path="a.txt", start=-(10**30), lines=10**30)
+    assert text.startswith("a.txt, lines 1-")
+    _, text = await hands("read_file", path="a.txt", start=10**30)
+    assert "there is no line" in text
     _, text = await hands("read_file", path="a.txt", start=2000)
     assert "has 1000 lines" in text
 

@@ -142,6 +142,8 @@ async def test_names_are_matched_as_ripgrep_does(
     ("arguments", "says"),
     [
         ({"pattern": "load("}, "no regular expression"),
+        ({"pattern": "a{99999999999}"}, "no regular expression"),
+        ({"pattern": "\udc80"}, "half characters"),
         ({"pattern": "x", "path": "../"}, "outside the working folder"),
         ({"pattern": "x", "path": "out"}, "outside the working folder"),
         ({"pattern": "x", "path": "nowhere"}, "There is no folder or file 'nowhere'"),
