@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
+from stat import S_ISREG
 from types import MappingProxyType
 
 from nbagent.errors import StoreError, UsageError
@@ -77,9 +78,13 @@ def _files(folder: Path) -> Iterator[tuple[PurePath, int]]:
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
         for name in names:
             path = Path(parent, name)
-            if name.startswith(".nbagent") or not path.is_file():
+            try:
+                status = path.stat()
+            except OSError:  # a broken link, or nothing of ours
                 continue
-            bytes_ = path.stat().st_size
+            if name.startswith(".nbagent") or not S_ISREG(status.st_mode):
+                continue
+            bytes_ = status.st_size
             count, size = count + 1, size + bytes_
             yield path.relative_to(folder), bytes_
             if count > MOST_FILES or size > MOST_BYTES:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import nbagent
@@ -48,7 +49,9 @@ def test_run_sync_answers_and_exports(server: ScriptedServer, tmp_path: Path) ->
         assert result.usage.total_tokens > 0
         path = result.export("out.ipynb")
         with pytest.raises(FileExistsRefused):
-            result.export(path)
+            result.export(path, distill=True, verify=True)
+        proven = result.export("proven.ipynb", distill=True, verify=True)
+        assert nbformat.read(proven, as_version=4).metadata.nbagent.verified.ok
 
 
 async def test_run_sync_works_where_a_loop_is_running(server: ScriptedServer) -> None:

@@ -79,7 +79,9 @@ def test_the_users_own_variables_are_merged_mended_and_taken_back(
     )
     assert "merged is now yours" in cells.text("%agent adopt merged")
     assert cells.text("print(len(merged), len(left), left.key[1] == 'b ')").split() == ["3", "3", "True"]
-    assert "Exported" in cells.text("%agent export out.ipynb --clean")
+    told = cells.text("%agent export out.ipynb --distill --verify")
+    assert told.startswith("distilled: Verified: 2 code cells gave the same in a clean kernel")
+    assert "Exported to out.ipynb: the distilled notebook." in told
     nbformat.validate(nbformat.read(tmp_path / "notebooks" / "out.ipynb", as_version=4))
     assert "session" in cells.text("%agent status")
     assert "step 4" in (spent := cells.text("%agent usage"))

@@ -24,6 +24,61 @@ LIST_CHANGES = (
     "while len({a}) < {n}:\n    {a}.append(0)",
     "[{a}.append(i) for i in range({n})]",
 )
+#: Cells (a bar between two) that do something roundabout to the live lists `a` and `b`; `k`, a fresh name, is
+#: a live list after them.
+ROUNDABOUT = (
+    "def {k}f(x):\n    yield x\n    {a}.append({n})|{k}g = {k}f({m})|{k} = list({k}g)",
+    "from functools import partial|{k}p = partial(list.append, {a})|{k}p({n})|{k} = {a}[:]",
+    "def {k}d(f):\n    def inner(*args):\n        {a}.append(len(args))\n        return f(*args)\n    return inner|"
+    "@{k}d\ndef {k}f(x):\n    return [x]|{k} = {k}f({n})",
+    "class {k}A:\n    def __init__(self):\n        self.got = {a}\n    def take(self, n):\n        self.got.append(n)|"
+    "class {k}B({k}A):\n    def both(self, n):\n        self.take(n)\n        return self|"
+    "{k}b = {k}B()\n{k}b.both({n})|{k} = {k}b.got",
+    "class {k}C:\n    def __enter__(self):\n        {a}.append({n})\n        return {b}\n"
+    "    def __exit__(self, *error):\n        {b}.append({m})|with {k}C() as {k}:\n    {k}.append(1)",
+    "class {k}P:\n    @property\n    def n(self):\n        {a}.append({n})\n        return {m}|"
+    "{k}p = {k}P()|{k}n = {k}p.n|{k} = [{k}n]",
+    "{k}d = {{'a': {a}, 'b': {{'c': [{b}]}}}}|{k}d['b']['c'][0].append({n})|{k}d.setdefault('z', []).append({m})|"
+    "{k} = {k}d['z']",
+    "{k}s = {{1, 2}}|{k}t = {k}s|{k}t.update([{n}, 7])|{k} = sorted({k}s)",
+    "{k}n = {n}|def {k}f():\n    return [{k}n, len({a})]|{k}n = {m}|{k} = {k}f()",
+    "def {k}f(n):\n    if n:\n        {a}.append(n)\n        {k}g(n - 1)\ndef {k}g(n):\n    {k}f(n)|{k}f({n})|{k} = {a}",
+    "{k}x, *{k} = [{a}, {b}, {n}]|{k}[0].append({m})|{k}x.append({n})",
+    "{k}h = lambda x, to={a}: to.append(x)|{k}h({n})|{k} = [{k}h({m})]",
+    "{k} = [({k}w := i) for i in range({n})]|{k}.append({k}w)",
+    "for {k}i, {k}row in enumerate([{a}, {b}]):\n    {k}row.append({k}i)|{k} = {k}row",
+    "{k}z = list(zip({a}, {b}))|{k}q = [{a}, {b}]|for {k}e in {k}q:\n    {k}e.insert(0, {n})|{k} = {k}z",
+    "def {k}f():\n    global {k}made\n    {k}made = {a}|{k}f()|{k}made.append({n})|{k} = {k}made",
+    "{k}fs = [{a}.append, {b}.append]|for {k}f in {k}fs:\n    {k}f({n})|{k} = [len({a}), len({b})]",
+    "{k}m = map({a}.append, [{n}, {m}])|{k} = list({k}m)",
+    "{k}x = {a}, {b}|{k}y, {k} = {k}x|{k}y.append({n})|{k}.append({m})",
+    "def {k}f(*args, **more):\n    for each in args:\n        each.append({n})\n    return more.get('to')|"
+    "{k} = {k}f({a}, to={b})",
+    "{k}o = type('{k}O', (), {{}})()|{k}o.v = {a}|setattr({k}o, 'w', {b})|{k}o.v.append({n})|{k} = {k}o.w",
+    "{k}c = dict(one={a})|{k}c.update(two={b})|{k}v = {k}c.values()|for {k}l in {k}v:\n    {k}l.append({n})|{k} = {k}l",
+    "async def {k}co():\n    {a}.append({n})|{k}x = {k}co()\ntry:\n    {k}x.send(None)\nexcept StopIteration:\n    pass|"
+    "{k} = list({a})",
+    "{k}it = iter({a} + [1, 2])|{k}j = {k}it|next({k}j)|{k} = [next({k}it)]",
+    "import copy|{k}q = copy.copy([{a}])|{k}q[0].append({n})|{k} = copy.deepcopy({a})",
+    "{k} = {a} if {n} > 2 else {b}|{k}.append({m})",
+    "try:\n    {a}.append({n})\n    raise ValueError({b})\nexcept ValueError as error:\n    {k}e = error|"
+    "{k}e.args[0].append({m})|{k} = {k}e.args[0]",
+    "match [{a}, {n}]:\n    case [list() as {k}, int()]:\n        {k}.append({m})|len({k})",
+    "import itertools|{k}ch = itertools.chain({a}, {b})|next({k}ch, 0)|{k} = list({k}ch)",
+    "{k}st = []|{k}st.append({a})|{k}st[-1].append({n})|{k} = {k}st.pop()",
+    "del {a}[:1]|{a}[{n}:] = [{m}]|{k} = {a}[::-1]",
+    "exec('{a}.append({n})')|{k} = {a}",
+    "class {k}Z:\n    seen = []\n    @classmethod\n    def note(cls, x):\n        cls.seen.append(x)|"
+    "{k}Z.note({n})|{k}u = {k}Z()|{k}u.note({m})|{k} = {k}Z.seen",
+    "class {k}W:\n    def __getitem__(self, i):\n        {a}.append(i)\n        return i|{k}w = {k}W()|{k}r = {k}w[{n}]|"
+    "{k} = [{k}r]",
+    "class {k}V:\n    def __add__(self, o):\n        {a}.append(o)\n        return self|{k}v = {k}V()|{k}v + {n}|{k} = [{m}]",
+    "{k}l = []|{k}l += [{a}]|{k}l[0] += [{n}]|{k} = {k}l[0]",
+    "def {k}f(x):\n    y = x\n    def g():\n        y.append({n})\n    return g|{k}g = {k}f({a})|{k}g()|{k} = {a}",
+    "def {k}f():\n    return {a}|{k}f().append({n})|{k} = {k}f()",
+    "{k}d = {{}}\n{k}d[1] = {k}d2 = {{}}|{k}d2['x'] = {a}|{k}d[1]['x'].append({n})|{k} = {k}d2['x']",
+    "[{k}a, {k}b] = [{a}, {b}]\n{k}a, {k}b = {k}b, {k}a|{k}a.append({n})|{k} = {k}b",
+)
 #: Cells that make something of their own, and perhaps change that: `d` is a fresh name, `a` a live list.
 DEAD = (
     "print({a})",
@@ -82,12 +137,14 @@ class _Builder:
 
     def step(self) -> None:
         """Add what one part of a program does: one to three cells."""
-        kind = self._draw(st.integers(0, 15))
+        kind = self._draw(st.integers(0, 19))
         if kind <= 4:
             self.program.dead.add(len(self.program.cells))
             self.live(self.fill(self.pick(DEAD)))
         elif kind <= 7:
             self.live(self.fill(self.pick(LIST_CHANGES)))
+        elif kind > 15:
+            self.roundabout()
         else:
             (
                 self.alias,
@@ -99,6 +156,15 @@ class _Builder:
                 self.generator,
                 self.rest,
             )[kind - 8]()
+
+    def roundabout(self) -> None:
+        small, name = st.integers(1, 4), self.name("way")
+        cells = self.pick(ROUNDABOUT).format(
+            a=self.pick(self.lists), b=self.pick(self.lists), k=name, n=self._draw(small), m=self._draw(small)
+        )
+        for cell in cells.split("|"):
+            self.live(cell)
+        self.lists.append(name)
 
     def alias(self) -> None:
         source, name = self.pick(self.lists), self.name("alias")

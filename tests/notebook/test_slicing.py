@@ -8,12 +8,13 @@ import os
 import tempfile
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nbagent.notebook.slicing.flow import Flow
 from nbagent.notebook.slicing.state import Source
 from nbagent.tools.risk import Grader
-from tests.notebook.programs import Program, programs
+from tests.notebook.programs import LIST_CHANGES, ROUNDABOUT, Program, programs
 
 
 def executed(cells: Sequence[str]) -> str:
@@ -40,6 +41,17 @@ def sliced(cells: Sequence[str]) -> set[int]:
 
 #: More in a long look: `SLICING_EXAMPLES=5000 pytest tests/notebook/test_slicing.py`.
 EXAMPLES = int(os.environ.get("SLICING_EXAMPLES", "60"))
+
+
+@pytest.mark.parametrize("template", [*LIST_CHANGES, *ROUNDABOUT])
+def test_no_way_to_change_a_list_is_missed(template: str) -> None:
+    for a, b in (("base", "other"), ("other", "base"), ("base", "base")):
+        cells = template.format(a=a, b=b, k="way", n=2, m=3).split("|")
+        for shown in ("base", "other", *(["way"] if template in ROUNDABOUT else [])):
+            program = ["base = [1, 2]", "other = [5]", *cells, "unused = 1", f"print({shown})"]
+            kept = sliced(program)
+            assert executed([cell for index, cell in enumerate(program) if index in kept]) == executed(program)
+            assert len(program) - 2 not in kept or "exec(" in template
 
 
 def test_a_slice_gives_the_same_values_and_most_dead_cells_are_gone() -> None:

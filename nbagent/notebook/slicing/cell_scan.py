@@ -158,13 +158,13 @@ class CellScanner(CallScanner):
 
     def sources_of_call(self, name: str, arguments: Sources) -> Sources:
         value = self._state.values.get(name)
-        if value is None or not value.latent.function:
+        if value is None:
             return super().sources_of_call(name, arguments)
         latent = value.latent
         returned = self._returned(latent.returns, frozenset({name}))
         held = self._returned(latent.holds, frozenset({name}))
         return Sources(
-            part=returned | (arguments.every if latent.returns_arguments else NOTHING),
+            part=returned | (arguments.every if latent.returns_arguments or not latent.function else NOTHING),
             holds=held | (arguments.every if latent.holds_arguments else NOTHING),
             made=frozenset({name}),
         )
@@ -314,15 +314,25 @@ class CellScanner(CallScanner):
         self._state.import_of.pop(node.name, None)
         latent = definition_latent(self.modules, node)
         if isinstance(node, ast.ClassDef):
-            given = [*node.bases, *node.decorator_list]
+            given = [part for part in (*node.bases, *node.decorator_list) if not self._is_plain(part)]
             self._class_body([item for item in node.body if not isinstance(item, _FUNCTIONS)])
         else:
             given = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)]
         held = self._value(None, Sources(holds=frozenset().union(*(self.sources(item).every for item in given))))
-        made = Value(held.own, held.inner, held.latent | latent, known=latent.function)
+        bases = [self._state.values.get(base.id) for base in given if isinstance(base, ast.Name)]
+        told = all(base is not None and base.latent.function for base in bases) and len(bases) == len(given)
+        function = latent.function and (told if isinstance(node, ast.ClassDef) else not node.decorator_list)
+        made = Value(held.own, held.inner, replace(held.latent | latent, function=function), known=function)
         self._put(node.name, made)
-        if isinstance(node, ast.ClassDef) and _has_attributes(node):
+        if isinstance(node, ast.ClassDef) and has_attributes(node):
             made.inner |= made.own
+
+    def _is_plain(self, node: ast.expr) -> bool:
+        """Whether this base or decorator leaves a class to do what its own methods say."""
+        node = node.func if isinstance(node, ast.Call) else node
+        if isinstance(node, ast.Name) and self.is_builtin(node.id):
+            return True
+        return self.dotted(node).startswith(knowledge.PLAIN_CLASSES)
 
     def _class_body(self, body: list[ast.stmt]) -> None:
         """Run a class's own statements: what they bind is the class's."""
@@ -383,14 +393,3 @@ class CellScanner(CallScanner):
             self._state.bound_by.setdefault(name, set()).add(self._index)
             for token in value.every:
                 self._state.changed_by.setdefault(token, set()).add(self._index)
-
-
-def _has_attributes(node: ast.ClassDef) -> bool:
-    """Whether a class has values of its own, which its objects share."""
-    return any(
-        isinstance(item, ast.Assign | ast.AnnAssign)
-        and item.value is not None
-        and not isinstance(item.value, ast.Constant)
-        and not (isinstance(item.value, ast.Call) and ast.unparse(item.value.func).endswith("field"))
-        for item in node.body
-    )

@@ -185,8 +185,11 @@ class BodyScanner(CallScanner):
         self._within(function_latent(self.modules, node))
 
     def define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self._within(definition_latent(self.modules, node))
-        self._from[node.name] = self._from.get(node.name, NOTHING)
+        inner = definition_latent(self.modules, node)
+        self._within(inner)
+        # What it captured can be reached through it.
+        captured = self._origins(inner.needs & self._local)
+        self._from[node.name] = self._from.get(node.name, NOTHING) | captured
 
     def _within(self, inner: Latent) -> None:
         """Take in a function made within: what is ours in it stays here."""
@@ -290,6 +293,17 @@ def _has_defaults(arguments: ast.arguments) -> bool:
     """Whether there are defaults that a call could change for the next one."""
     defaults = [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
     return any(not isinstance(default, ast.Constant) for default in defaults)
+
+
+def has_attributes(node: ast.ClassDef) -> bool:
+    """Whether a class has values of its own, which its objects share."""
+    return any(
+        isinstance(item, ast.Assign | ast.AnnAssign)
+        and item.value is not None
+        and not isinstance(item.value, ast.Constant)
+        and not (isinstance(item.value, ast.Call) and ast.unparse(item.value.func).endswith("field"))
+        for item in node.body
+    )
 
 
 def meaning(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:

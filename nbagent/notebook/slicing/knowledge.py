@@ -132,6 +132,9 @@ FITTING_METHODS = words("fit fit_transform fit_predict cross_val_score partial_f
 OWN_GENERATOR = words("random_state seed rng generator")
 NOT_DRAWING = words("default_rng Generator RandomState Random SystemRandom PCG64 SeedSequence getstate get_state")
 
+#: Bases and decorators that add nothing which changes anything.
+PLAIN_CLASSES = ("dataclasses.", "enum.", "abc.", "typing.", "functools.total_ordering")
+
 FIGURE_MODULES = ("matplotlib.pyplot", "pylab", "seaborn", "plotly")
 NEW_FIGURES = frozenset({"matplotlib.pyplot.figure", "matplotlib.pyplot.subplots", "matplotlib.pyplot.close"})
 FIGURE_METHODS = words("plot hist boxplot")

@@ -106,8 +106,12 @@ class Scanner(Tracer, ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
+        named = [target for target in node.targets if isinstance(target, ast.Name)]
+        first = named[0] if named else node.targets[0]
+        self.target(first, node.value, self.sources(node.value))
         for target in node.targets:
-            self.target(target, node.value, self.sources(node.value))
+            if target is not first:  # all of them stand for one object
+                self.target(target, None, self.sources(first))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         self.run([node.annotation, node.value])
@@ -126,6 +130,7 @@ class Scanner(Tracer, ast.NodeVisitor):
             self.bind(name, None, own | given.as_held())
         else:
             self.visit(node.target)
+            self.change_all(self.sources(node.target))
             self.target(node.target, None, given)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
@@ -205,17 +210,19 @@ class Scanner(Tracer, ast.NodeVisitor):
     def visit_Try(self, node: ast.Try | ast.TryStar) -> None:
         with self.unsure():
             self.run(node.body)
+            names = {inner.id for part in node.body for inner in ast.walk(part) if isinstance(inner, ast.Name)}
             for handler in node.handlers:
-                self.visit(handler)
+                self._handle(handler, Sources(part=frozenset(names - set(self.modules))))
             self.run(node.orelse)
         self.run(node.finalbody)
 
     visit_TryStar = visit_Try  # noqa: N815
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+    def _handle(self, node: ast.ExceptHandler, raised: Sources) -> None:
+        """Visit a handler; the error may hold anything that the guarded code knew."""
         self.run([node.type])
         if node.name:
-            self.bind(node.name, None, FRESH)
+            self.bind(node.name, None, raised)
         self.run(node.body)
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:

@@ -99,8 +99,13 @@ class Tracer:
                 return union(map(self.sources, values))
             case ast.IfExp(body=body, orelse=orelse):
                 return self.sources(body) | self.sources(orelse)
-            case ast.NamedExpr(value=value) | ast.Await(value=value):
+            case ast.NamedExpr(target=target, value=value):
+                return self.sources(value) | Sources(alias=frozenset({target.id}))
+            case ast.Await(value=value):
                 return self.sources(value)
+            case ast.Lambda(args=arguments):
+                defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default)]
+                return union(map(self.sources, defaults)).as_held()
             case ast.Starred(value=value):
                 return self.sources(value).as_part()
             case ast.Yield() | ast.YieldFrom():
