@@ -19,6 +19,7 @@
     │   ├── CheckpointDeclined
     │   └── KernelLost
     ├── TransferError
+    │   └── NoRoom
     ├── StoreError
     │   └── SessionBusy
     └── VerificationFailed
@@ -121,6 +122,10 @@ class KernelLost(KernelError):
 
 class TransferError(NbAgentError):
     """A variable could not travel between the user's kernel and the agent's; the message says why."""
+
+
+class NoRoom(TransferError):
+    """There is too little room where a variable was to be put on its way."""
 
 
 class StoreError(NbAgentError):

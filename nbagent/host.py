@@ -23,6 +23,7 @@ from nbagent.errors import NbAgentError, TransferError
 from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, time_limit
 from nbagent.inspection import look
 from nbagent.last_exception import post_mortem
+from nbagent.parcels import read_parcel
 from nbagent.protocols import Variable
 
 MOST_COLUMNS = 24  #: of a table, that are named with their types
@@ -138,8 +139,7 @@ class IPythonHost:
         if not name.isidentifier() or keyword.iskeyword(name):
             raise TransferError(f"{name!r} is not a name that a variable can have")
         try:
-            with file.open("rb") as opened:
-                value = pickle.load(opened)  # noqa: S301 - the user asked for this variable
+            value = read_parcel(str(file))  # the user asked for this variable
         except Exception as error:
             raise TransferError(f"{name} cannot be taken over: {_reason(error)}") from error
         self._shell.user_ns[name] = value

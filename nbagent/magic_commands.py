@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from nbagent.agent_thread import MainThreadQueue
 from nbagent.cell_sessions import ShellSessions
-from nbagent.errors import UsageError
+from nbagent.errors import TransferError, UsageError
 from nbagent.events import RunFinished, RunStarted
 from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
 from nbagent.notebook.clean_cells import clean_cells
@@ -24,7 +24,7 @@ from nbagent.stores.files import FileStore, default_home
 from nbagent.tools.built_in import built_in
 from nbagent.tools.registry import Registry
 from nbagent.tools.sharing import Sharing
-from nbagent.undo import undoable, undone_in_words
+from nbagent.undo import making_cell, undoable, undone_in_words
 from nbagent.view.choose import CellView
 from nbagent.view.insert import Where
 
@@ -133,7 +133,15 @@ def _adopt(magics: NotebookAgent, words: list[str]) -> None:
     names = _names(words, "adopt")
     session = _session(magics)
     for name in names:
-        summary = magics.wait(session.adopt(name))
+        try:
+            summary = magics.wait(session.adopt(name))
+        except TransferError as error:
+            if not (cell := making_cell(session.events, name)):
+                raise
+            magics.insert([cell])
+            raise TransferError(
+                f"{error}. The cell that made it is below: run it in your kernel instead"
+            ) from None
         _say(f"{name} is now yours: {summary}")
 
 

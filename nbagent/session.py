@@ -181,9 +181,7 @@ class Session:
         """
         if self._host is None:
             raise TransferError("there is no notebook here to adopt into")
-        host, file = self._host, workplace.exchange_file(self.log.folder, name)
-        summary = await self.kernel.adopt(name, file)
-        await host.call(lambda: host.load(name, file))
+        summary = await workplace.hand_over(name, self.kernel, self._host, self.log.folder)
         self._emit(Adopted(name=name, summary=summary))
         return summary
 

@@ -17,6 +17,7 @@ from nbagent.file_history import Restored, restore_files
 from nbagent.protocols import Kernel, WentBack
 from nbagent.states import CheckpointDeclined, CheckpointMade
 from nbagent.steps import Step, read_items
+from nbagent.tools.cell_names import names_of
 from nbagent.tools.code import RunCode
 from nbagent.tools.sharing import Sharing
 
@@ -136,6 +137,12 @@ class Undo:
 def _cells_before(events: Sequence[Event], first: Undoable) -> list[Step]:
     before = [event for event in events if event.seq < first.started]
     return [item for item in read_items(before) if isinstance(item, Step) and item.runs]
+
+
+def making_cell(events: Sequence[Event], name: str) -> str:
+    """Give the code of the last cell that bound a variable and still counts, or ""."""
+    cells = [item.code for item in read_items(events) if isinstance(item, Step) and item.runs]
+    return next((code for code in reversed(cells) if name in names_of(code).stored), "")
 
 
 def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bool) -> Undone:

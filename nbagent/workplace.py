@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import string
 import sys
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from nbagent.data_files import describe, named_files
-from nbagent.errors import SettingsError, TransferError
+from nbagent.errors import NoRoom, SettingsError, TransferError
 from nbagent.events import Event
 from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.live import LiveKernel
 from nbagent.kernels.process import ProcessKernel
 from nbagent.models.choose import Choice
+from nbagent.parcels import SHARED_MEMORY
 from nbagent.prompt import HostContext
 from nbagent.protocols import Host, Kept, Kernel
 from nbagent.redaction import Redactor
@@ -151,13 +153,30 @@ def new_notes(resolved: Resolved, choice: Choice, said: set[str]) -> list[str]:
     return new
 
 
-def exchange_file(session_folder: Path, name: str) -> Path:
-    """Give the file through which a variable travels to the user. Raises `TransferError` for no name."""
+async def hand_over(name: str, kernel: Kernel, host: Host, session_folder: Path) -> str:
+    """Copy a variable of the agent's kernel into the user's, through memory where there is room; give its summary.
+
+    Raises:
+        TransferError: it does not exist, or cannot travel.
+    """
     if not name.isidentifier():
         raise TransferError(f"{name!r} is not a variable's name")
-    folder = session_folder / "adopted"
-    folder.mkdir(exist_ok=True)
-    return folder / f"{name}.pkl"
+    parcel = f"nbagent-{secrets.token_hex(8)}"
+    places = [session_folder / parcel]
+    if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
+        places.insert(0, SHARED_MEMORY / parcel)
+    for file in places:
+        try:
+            summary = await kernel.adopt(name, file)
+            await host.call(lambda file=file: host.load(name, file))  # type: ignore[misc]
+        except NoRoom:
+            if file == places[-1]:
+                raise
+        else:
+            return summary
+        finally:
+            file.unlink(missing_ok=True)  # what was mapped stays as long as it is used
+    raise AssertionError("the last place raises")
 
 
 def working_folder(settings: Settings) -> Path:

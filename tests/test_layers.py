@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "nbagent"
 
 LAYERS = {
     0: (
-        *("states", "event_provenance"),
+        *("states", "event_provenance", "parcels"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
         *("redaction", "reply", "tool_traits", "glance", "inspection", "last_exception"),
         *("secret_rules", "secret_shapes", "places", "programs"),

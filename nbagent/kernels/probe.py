@@ -21,6 +21,7 @@ from typing import Any
 
 from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, TooLong, describe, is_a, time_limit
 from nbagent.inspection import look
+from nbagent.parcels import read_parcel, write_parcel
 
 MOST_NAMES = 2000
 MOST_SECONDS = 0.05  #: for one look; names that were not reached count as unchanged until the next one
@@ -240,8 +241,9 @@ def dump(name: str, path: str) -> Report:
     if name not in names:
         return Report({"problem": "there is no such variable"})
     try:
-        with Path(path).open("wb") as file:
-            _Pickler(file, protocol=5).dump(names[name])
+        write_parcel(names[name], path, lambda file, aside: _Pickler(file, protocol=5, buffer_callback=aside))
+    except OSError as error:
+        return Report({"problem": _reason(error), "full": error.errno == errno.ENOSPC})
     except Exception as error:  # noqa: BLE001 (pickling runs code of any type: whatever it raises is the reason)
         return Report({"problem": _reason(error)})
     return Report({"summary": " ".join(filter(None, describe(names[name])))})
@@ -250,8 +252,7 @@ def dump(name: str, path: str) -> Report:
 def load(path: str, name: str) -> Report:
     """Bind `name` to the pickle in `path`; the report has `variable` or `problem`."""
     try:
-        with Path(path).open("rb") as file:
-            value = pickle.load(file)  # noqa: S301 (the host's own variable, which the user asked to share)
+        value = read_parcel(path)  # the host's own variable, which the user asked to share
     except Exception as error:  # noqa: BLE001 (see dump)
         return Report({"problem": _reason(error)})
     _shell().user_ns[name] = value

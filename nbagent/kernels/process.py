@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from nbagent.errors import KernelError, KernelLost, KernelNotStarted, TransferError
+from nbagent.errors import KernelError, KernelLost, KernelNotStarted, NoRoom, TransferError
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
 from nbagent.kernels.child import POLL, Child, Launch, SocketChild, probe_call
@@ -20,6 +20,7 @@ from nbagent.kernels.job import Job
 from nbagent.kernels.outputs import Outputs, valid_text
 from nbagent.kernels.programs import Place, run_program
 from nbagent.kernels.report import told_beside
+from nbagent.parcels import SHARED_MEMORY, link_or_copy
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable
 
@@ -62,16 +63,13 @@ class ProcessKernel:
         self.confinement = ""
         self.python = python or sys.executable
         self._folder, self._scratch = Path(folder), Path(scratch)
-        self._confine = confine
-        self._allow_write = tuple(allow_write)
+        self._confine, self._allow_write = confine, tuple(allow_write)
         self._hidden_environment = tuple(hidden_environment)
-        self._startup_timeout = startup_timeout
-        self._output_characters = output_characters
+        self._startup_timeout, self._output_characters = startup_timeout, output_characters
         self._confinement = Confinement(active=False, words="")
         self._child: Child | None = None
         self._known: dict[str, Variable] = {}
-        self._deaths = 0
-        self._closed = False
+        self._deaths, self._closed = 0, False
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -341,7 +339,7 @@ class ProcessKernel:
             # The file may lie where the kernel's code may not read.
             place = self._place()
             try:
-                await asyncio.to_thread(shutil.copyfile, file, place)
+                await asyncio.to_thread(link_or_copy, file, place)
                 report = await self._transfer(name, probe_call("load", str(place), name))
             except OSError as error:
                 raise TransferError(f"{name}: {file} cannot be read: {error.strerror}") from error
@@ -351,14 +349,16 @@ class ProcessKernel:
 
     async def _adopt(self, name: str, file: Path) -> str:
         async with self._turn:
-            place = self._place()
+            place = file if SHARED_MEMORY in file.parents else self._place()
             try:
                 report = await self._transfer(name, probe_call("dump", name, str(place)))
-                await asyncio.to_thread(shutil.move, place, file)
+                if place != file:
+                    await asyncio.to_thread(shutil.move, place, file)
             except OSError as error:
                 raise TransferError(f"{name}: {file} cannot be written: {error.strerror}") from error
             finally:
-                place.unlink(missing_ok=True)
+                if place != file:
+                    place.unlink(missing_ok=True)
             return str(report["summary"])
 
     async def _inspect(self, name: str) -> str:
@@ -387,6 +387,8 @@ class ProcessKernel:
         report = talk.expression("probe")
         if ending != "over" or not report:
             raise TransferError(f"{name} cannot travel: it took longer than {TRANSFER_SECONDS:g} s")
+        if report.get("full"):
+            raise NoRoom(f"{name} cannot travel: {report['problem']}")
         if "problem" in report:
             raise TransferError(f"{name} cannot travel: {report['problem']}")
         return report

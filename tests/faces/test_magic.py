@@ -315,3 +315,12 @@ def test_undo_takes_the_last_step_back_and_says_what_came_of_it(cells: Cells, se
     )
     assert "1 step ran code; 1 can be undone without running cells again" in cells.text("%agent status")
     assert "write how many steps to undo: 1 or more" in cells.text("%agent undo 0")
+
+
+def test_what_cannot_be_adopted_is_told_why_and_its_cell_is_offered(cells: Cells, server: ScriptedServer) -> None:
+    server.responses = [run_code("import threading\nlock = threading.Lock()"), final("done")]
+    cells.run("%%agent\nmake a lock")
+    told = cells.text("%agent adopt lock")
+    assert "lock cannot travel: TypeError: cannot pickle '_thread.lock' object" in told
+    assert "The cell that made it is below: run it here instead" in told
+    assert "there is no such variable" in cells.text("%agent adopt nothing")

@@ -11,6 +11,7 @@ import pytest
 
 from nbagent.errors import TransferError
 from nbagent.kernels.process import ProcessKernel
+from nbagent.parcels import read_parcel
 from tests.kernels.running import run, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +32,7 @@ async def test_a_variable_is_brought_and_adopted(kernel: ProcessKernel, tmp_path
     assert ran.text() == "6\n"
     assert ran.changes == {"right": ("DataFrame", "(3, 1)")}  # who brought `left` knows of it
     assert await kernel.adopt("right", tmp_path / "out.pickle") == "DataFrame (3, 1)"
-    back = pickle.loads((tmp_path / "out.pickle").read_bytes())
+    back = read_parcel(str(tmp_path / "out.pickle"))
     pd.testing.assert_frame_equal(back, frame * 2)
 
 
@@ -88,3 +89,19 @@ async def test_a_kernel_that_dies_while_pickling_is_told(own_kernel: ProcessKern
     ran = await run(own_kernel, "1")
     assert ran.executed.status == "died"
     assert "bomb" in ran.executed.lost_names
+
+
+async def test_large_arrays_travel_beside_the_pickle_and_can_be_changed(
+    kernel: ProcessKernel, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.pickle"
+    await run(kernel, "import numpy as np; pair = {'a': np.arange(200_000), 'b': np.ones(3), 'c': 'x' * 99}")
+    await kernel.adopt("pair", file)
+    back = read_parcel(str(file))
+    file.unlink()
+    back["a"][0] = 7
+    assert (int(back["a"].sum()), back["b"].tolist(), back["c"]) == (19999900007, [1, 1, 1], "x" * 99)
+    await run(kernel, "del pair")
+    (tmp_path / "in.pickle").write_bytes(pickle.dumps(back, protocol=5))
+    await kernel.bring("pair", tmp_path / "in.pickle")
+    assert await value(kernel, "pair['a'][0], len(pair)") == "7 3"
