@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=len(TASKS))
     parser.add_argument("--model", default="local:qwen2.5-coder-0.5b")
     parser.add_argument("--max-steps", type=int, default=12)
-    parser.add_argument("--max-seconds", type=float, default=300)
+    parser.add_argument("--max-seconds", type=float, default=600)
     given = parser.parse_args()
     settings = {"model": given.model, "max_steps": given.max_steps, "max_seconds": given.max_seconds}
     rows = []
