@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -270,6 +271,28 @@ async def test_only_what_the_last_kernel_held_runs_again(desk: Desk) -> None:
     again = await desk.session(session=past).restore(view.ask)
     assert again is not None
     assert (again.ran, again.differs) == (2, [])
+
+
+@pytest.mark.long
+async def test_a_stop_while_cells_run_again_keeps_what_was_done_and_names_the_rest(desk: Desk) -> None:
+    hold = "import os, time\nwhile os.path.exists('hold'):\n    time.sleep(0.02)\nafter = 1"
+    past = await desk.worked(run_code("x = 1"), run_code(hold), run_code("z = 3"))
+    (desk.folder / "hold").touch()
+    session = desk.session(session=past)
+    seen = asyncio.create_task(session.restore(Someone().ask))
+    while not any(event.type == "KernelStarted" and event.seq > 20 for event in session.events):
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1)  # into the cell that waits; a stop before it would be one all the same
+    seen.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await seen
+    (desk.folder / "hold").unlink()
+    (restored,) = [event for event in session.events if isinstance(event, KernelRestored)]
+    assert "stopped" in restored.left_out[-1]
+    assert "z" in restored.missing
+    await desk.run(session, run_code("'x' in dir(), 'z' in dir()"), final())
+    assert "(True, False)" in desk.server.bodies[-1]["messages"][-1]["content"]
+    assert "These variables are gone:" in desk.server.bodies[-2]["messages"][-1]["content"]
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from nbagent.errors import UsageError
 from nbagent.notebook.replay import Records, key_of
 from tests.faces.notebook import Cells, kernel
 from tests.scripted_server import Response, ScriptedServer, final, run_code
@@ -284,3 +285,38 @@ def test_only_the_first_execution_of_a_cell_replays(tmp_path: Path, monkeypatch:
     shell.parent_header["metadata"]["cellId"] = "cell-2"
     assert records.find("k", "auto", again=False).record is None  # another cell of these words has no record
     assert records.find("other", "auto", again=False).record is None
+
+
+def test_a_record_of_a_stranger_can_do_no_more_than_be_shown_and_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = {"key": "k", "recorded": "2026-12-01T00:00:00Z", "model": "m", "dialect": "tools", "reason": "answered"}
+    step = {"actions": [{"tool": "run_code", "arguments": "{}", "status": "ok", "outputs": ""}]}
+    masked = {
+        "tool": "run_code",
+        "arguments": '{"code": "k = \'[masked API_KEY]\'"}',
+        "status": "ok",
+        "outputs": "",
+    }
+    hostile: list[dict[str, Any]] = [
+        {**good, "key": "another", "steps": []},
+        {**good, "version": 2, "steps": []},
+        {**good, "steps": [{"actions": "x"}]},
+        {**good, "steps": [step] * 10_001},
+        {**good, "steps": [], "reason": "because"},
+        {**good, "steps": [{"actions": [masked]}]},
+    ]
+    for record in hostile:
+        cell = {
+            "cell_type": "code",
+            "source": "%%agent\ngo",
+            "outputs": [{"metadata": {"nbagent": {"record": record}}}],
+        }
+        (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
+        records = Records(Shell(), tmp_path / "home", asks=False)
+        found = records.find("k", "auto", again=False)
+        assert found.record is None
+        assert len(found.note.splitlines()) <= 1
+        with pytest.raises(UsageError, match="cannot be replayed"):
+            Records(Shell(), tmp_path / "home", asks=False).find("k", "only", again=False)
