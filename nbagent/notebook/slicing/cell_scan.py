@@ -14,6 +14,7 @@ from nbagent.notebook.slicing.functions import (
     Latent,
     definition_latent,
     function_latent,
+    has_attributes,
     meaning,
 )
 from nbagent.notebook.slicing.sources import NOTHING, Sources
