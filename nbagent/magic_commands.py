@@ -96,7 +96,7 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
     _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
     there = undoable(session.events)
     kept = session.kernel.checkpoints
-    at_once = sum(kept is not None and kept.has(one.mark) for one in there)
+    at_once = sum(not one.in_kernel or (kept is not None and kept.has(one.mark)) for one in there)
     steps = "1 step" if len(there) == 1 else f"{len(there)} steps"
     _say(f"undo    {steps} ran code; {at_once} can be undone without running cells again")
     _say(f"folder  {session.folder}")

@@ -31,11 +31,15 @@ class Replaced(Event):
 
 
 class Undone(Event):
-    """The last actions that ran code were undone. `actions` are the numbers (`seq`) of their `ActionStarted`."""
+    """The last actions that ran code or changed files were undone.
+
+    `actions` are the numbers (`seq`) of their `ActionStarted`.
+    """
 
     type: Literal["Undone"] = "Undone"
     actions: list[int]
-    how: Literal["checkpoint", "rerun"]  #: a kept state was gone back to, or the cells before run again
+    #: A kept state was gone back to; the cells before run again; or the kernel had no part in it.
+    how: Literal["checkpoint", "rerun", "files"]
     message: str  #: what the model is told with the next task
     back: list[str] = Field(default_factory=list)  #: names of variables that are as they were
     gone: list[str] = Field(default_factory=list)  #: names of variables that are not there any more

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nbagent.errors import UsageError
-from nbagent.events import ActionStarted, Event, KernelStarted, RunStarted, StateLost, Undone
+from nbagent.events import ActionStarted, Event, FilesChanged, KernelStarted, RunStarted, StateLost, Undone
 from nbagent.file_history import Restored, restore_files
 from nbagent.protocols import Kernel, WentBack
 from nbagent.states import CheckpointDeclined, CheckpointMade
@@ -26,27 +26,36 @@ NO_CHECKPOINTS = "none was kept (--checkpoints on, Linux only)"
 
 @dataclass(frozen=True)
 class Undoable:
-    """One action that ran code. `mark` is that of the state before it, "" where `why` says why there is none."""
+    """One action that ran code in the kernel, or that changed files beside it.
+
+    `mark` is that of the kernel's state before it, "" where `why` says why there is none.
+    """
 
     started: int  #: seq of its `ActionStarted`
     run: int
     step: int
     mark: str
     why: str
+    in_kernel: bool = True
 
 
 def undoable(events: Sequence[Event]) -> list[Undoable]:
-    """Give the actions that could be undone, oldest first: what ran in the kernel that lives."""
+    """Give the actions that could be undone, oldest first: what ran in the kernel that lives, or changed files."""
     found: list[Undoable] = []
     calls: list[str] = []
+    beside: dict[str, ActionStarted] = {}  # calls of other tools
     undone = {seq for event in events if isinstance(event, Undone) for seq in event.actions}
     for event in events:
         if isinstance(event, StateLost) or (isinstance(event, KernelStarted) and not event.resumed):
-            found.clear()
+            found = [one for one in found if not one.in_kernel]
             calls.clear()
         elif isinstance(event, ActionStarted) and event.code and event.tool == RunCode.name:
             found.append(Undoable(event.seq, event.run, event.step, "", NO_CHECKPOINTS))
             calls.append(event.call_id)
+        elif isinstance(event, ActionStarted):
+            beside[event.call_id] = event
+        elif isinstance(event, FilesChanged) and (action := beside.pop(event.call_id, None)) is not None:
+            found.append(Undoable(action.seq, action.run, action.step, "", "", in_kernel=False))
         elif isinstance(event, CheckpointMade) and calls[-1:] == [event.call_id]:
             found[-1] = replace(found[-1], mark=event.mark, why="")
         elif isinstance(event, CheckpointDeclined) and calls[-1:] == [event.call_id]:
@@ -89,7 +98,9 @@ class Undo:
             UsageError: there are not so many, or it takes a re-run that was not asked for.
         """
         targets = self._targets(count)
-        first = targets[0]
+        first = next((one for one in targets if one.in_kernel), None)
+        if first is None:
+            return await self._files_only(targets)
         checkpoints = self.kernel.checkpoints
         kept = checkpoints is not None and bool(first.mark) and checkpoints.has(first.mark)
         if not kept and not self.kernel.restartable:
@@ -101,7 +112,7 @@ class Undo:
             assert checkpoints is not None
             went = await checkpoints.go_back(first.mark)
             self.sharing.go_back(first.mark)
-        restored = await self._files(first) if files else Restored()
+        restored = await self._files(targets[0]) if files else Restored()
         if restored.event is not None:
             self.emit(restored.event)
         undone = _undone(targets, went, restored.words(), kept=kept)
@@ -111,14 +122,27 @@ class Undo:
             await self.kernel.restart()
         return undone
 
+    async def _files_only(self, targets: Sequence[Undoable]) -> Undone:
+        """Put files back that were changed beside the kernel, which stays as it is."""
+        restored = await self._files(targets[0])
+        if restored.event is not None:
+            self.emit(restored.event)
+        message = f"The user has undone what you did to files last. {restored.words()}.".replace(". .", ".")
+        undone = Undone(
+            actions=[one.started for one in targets], how="files", message=message, files=restored.words()
+        )
+        self.emit(undone)
+        return undone
+
     def _targets(self, count: int) -> list[Undoable]:
         if count < 1:
             raise UsageError("write how many steps to undo: 1 or more")
         there = undoable(self.events)
         if not there:
-            raise UsageError("there is nothing to undo: no step has run code in this kernel")
+            raise UsageError("there is nothing to undo: no step has run code in this kernel or changed files")
         if count > len(there):
-            raise UsageError(f"only {len(there)} steps ran code in this kernel: {count} cannot be undone")
+            did = "ran code in this kernel" + ("" if all(one.in_kernel for one in there) else " or changed files")
+            raise UsageError(f"only {len(there)} steps {did}: {count} cannot be undone")
         return there[-count:]
 
     def _would_run_again(self, first: Undoable, count: int) -> str:
@@ -147,7 +171,7 @@ def making_cell(events: Sequence[Event], name: str) -> str:
 
 def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bool) -> Undone:
     steps = ", ".join(f"step {one.step} of run {one.run}" for one in targets)
-    which = "last code cell" if len(targets) == 1 else f"last {len(targets)} code cells"
+    which = "last code cell" if len(targets) == 1 else f"last {len(targets)} actions"
     told = [f"The user has undone your {which} ({steps})."]
     told.append("Your variables are as they were before." if kept else "Your kernel is a new one.")
     if went.gone:
@@ -171,7 +195,8 @@ def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bo
 def undone_in_words(undone: Undone) -> str:
     """Say to the user what came of it."""
     count = len(undone.actions)
-    parts = [f"Undone: {count} step{'' if count == 1 else 's'} that ran code."]
+    did = "changed files" if undone.how == "files" else "ran code"
+    parts = [f"Undone: {count} step{'' if count == 1 else 's'} that {did}."]
     if undone.gone:
         parts.append(f"Gone: {', '.join(undone.gone)}.")
     if undone.back:
@@ -179,5 +204,6 @@ def undone_in_words(undone: Undone) -> str:
     parts.append(f"{undone.files}." if undone.files else "They changed no file that is known of.")
     if undone.note:
         parts.append(undone.note)
-    parts.append("What they did to databases or over the network stays.")
+    if undone.how != "files":
+        parts.append("What they did to databases or over the network stays.")
     return " ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ from nbagent.cli import main
 from nbagent.errors import UsageError
 from nbagent.events import CheckpointDeclined, CheckpointMade, KernelDied, StateLost, Undone
 from nbagent.notebook.export import export_notebook
+from nbagent.undo import undone_in_words
 from nbagent.view.trace import Trace
-from tests.scripted_server import ScriptedServer, final, run_code
+from tests.scripted_server import C, F, Response, ScriptedServer, T, final, run_code, sse
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="checkpoints are forks")
 
@@ -158,3 +160,35 @@ def test_a_session_that_nobody_has_open_is_undone_from_the_shell(server: Scripte
     with Agent(session=session) as agent:
         assert "\n1\n" in observed(server, "print(x)", agent)
         assert "The user has undone your last code cell" in last_task(server)
+
+
+def test_what_tools_did_to_files_is_undone_without_touching_the_kernel(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("user\n")
+
+    def call(tool: str, call_id: str, **arguments: str) -> Response:
+        made = T(index=0, id=call_id, type="function", function=F(tool, json.dumps(arguments)))
+        return sse(C(made), C({}, "tool_calls"))
+
+    server.responses = [
+        run_code("x = 5"),
+        call("edit_file", "e", path="a.txt", old="user", new="agent"),
+        call("run_shell", "s", command="echo one > b.txt"),
+        call("write_file", "w", path="a.txt", content="again"),
+        final("done"),
+    ]
+    with Agent(checkpoints="off", approve="off") as agent:
+        agent.run_sync("change files")
+        undone = agent.undo_sync()
+        assert (undone.how, (tmp_path / "a.txt").read_text()) == ("files", "agent\n")
+        assert undone_in_words(undone) == "Undone: 1 step that changed files. Files put back: a.txt."
+        undone = agent.undo_sync(2)
+        assert (tmp_path / "a.txt").read_text() == "user\n"
+        assert not (tmp_path / "b.txt").exists()
+        with pytest.raises(UsageError, match="no checkpoint before step 1 of run 1"):
+            agent.undo_sync()
+        with pytest.raises(UsageError, match="only 1 steps ran code in this kernel: 2 cannot be undone"):
+            agent.undo_sync(2)
+        assert "5" in observed(server, "print(x)", agent)
+        assert "The user has undone what you did to files last. Files put back: a.txt" in str(server.bodies[-2])
