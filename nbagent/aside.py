@@ -6,6 +6,7 @@ the caller has another way, and the next ordinary request will say what is the m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ PLAIN_TEXT: dict[DialectName, dict[str, Any]] = {
     "json": {"response_format": None},
     "fenced": {},
 }
+#: Seconds that a question may take, and characters of a reply that are read: some replies never end.
+SECONDS = 180.0
+LONGEST_REPLY = 20_000
 
 
 @dataclass(slots=True)
@@ -49,7 +53,13 @@ class Aside:
         while True:
             fields = {name: value for name, value in wanted.items() if self._takes(name)}
             try:
-                return await self._once(purpose, question, fields)
+                async with asyncio.timeout(SECONDS) as limit:
+                    return await self._once(purpose, question, fields)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                self.emit(AsideAnswered(purpose=purpose, text="", failed=f"no whole answer within {SECONDS:g} s"))
+                return ""
             except ModelError as error:
                 if not self._gives_way(error, fields):
                     self.emit(AsideAnswered(purpose=purpose, text="", failed=str(error)))
@@ -75,6 +85,8 @@ class Aside:
                 match part:
                     case Text(more):
                         text += more
+                        if len(text) > LONGEST_REPLY:
+                            break
                     case UsageReport(usage):
                         pass
                     case Attempt(number, wait, why):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nbagent.aside import Aside
@@ -13,7 +13,7 @@ from nbagent.guards import End, Nudge
 from nbagent.meter import Meter
 from nbagent.models.choose import Choice
 from nbagent.plan import Planner
-from nbagent.protocols import Approval, ApprovalRequest, Variable
+from nbagent.protocols import Variable
 from nbagent.reflection import Reflection
 from nbagent.settings import Settings
 
@@ -36,12 +36,13 @@ class Beside:
         *,
         meter: Meter,
         emit: Callable[[Event], None],
-        ask: Callable[[ApprovalRequest], Awaitable[Approval]],
         variables: Callable[[], Sequence[Variable]],
     ) -> Beside:
         """Make them for a run; `variables` lists those of the kernel."""
         aside = Aside(choice.model, conversation, meter, emit)
-        planner = Planner(settings.plan, aside, conversation, emit, None if settings.approve == "off" else ask)
+        planner = Planner(
+            settings.plan, aside, conversation, emit, None if settings.approve == "off" else meter.asked
+        )
         return cls(
             aside,
             Compactor(conversation, choice.window, aside, emit, variables, planner.text),

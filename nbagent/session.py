@@ -317,7 +317,6 @@ class Session:
                 self._conversation,
                 meter=meter,
                 emit=self._emit,
-                ask=meter.asked,
                 variables=self.kernel.known_variables,
             ),
         )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbagent.aside import Aside
+from nbagent.aside import LONGEST_REPLY, Aside
 from nbagent.compaction import LEAST_ROOM, SHARE, Compactor, compacted
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, ModelBusy
@@ -36,10 +36,11 @@ from nbagent.events import (
 )
 from nbagent.meter import Meter
 from nbagent.models.dialects import dialect_named
-from nbagent.models.scripted import Reply, ScriptedModel, say
+from nbagent.models.scripted import Pause, Reply, ScriptedModel, say
 from nbagent.models.window import Window
 from nbagent.prompt import text_named
 from nbagent.protocols import Approval, ApprovalRequest, Variable
+from nbagent.reply import Text
 from nbagent.turns import IMAGE_TOKENS, message_tokens
 
 SYSTEM = "You are S."
@@ -376,3 +377,14 @@ async def test_a_failed_question_is_in_the_log() -> None:
     run = Run(20_000, [ModelBusy("busy")])
     assert await run.aside.ask("summary", "Well?") == ""
     assert [event.failed for event in run.of(AsideAnswered)] == ["busy"]
+
+
+async def test_a_question_that_is_never_answered_to_its_end_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nbagent.aside.SECONDS", 0.05)
+    run = Run(20_000, [say("no end", pause=Pause()), [Text("on and on ")] * 5000])
+    assert await run.aside.ask("summary", "Well?") == ""
+    assert "within 0.05 s" in run.of(AsideAnswered)[0].failed
+    monkeypatch.setattr("nbagent.aside.SECONDS", 60)
+    assert LONGEST_REPLY < len(await run.aside.ask("summary", "Well?")) < LONGEST_REPLY + 20
