@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nbagent.events import Event, Risk
+from nbagent.events import Event, OutputAdded, Risk
 from nbagent.protocols import Approval, ApprovalRequest, Host, Kept, Kernel, Tool, ToolContext, ToolResult
 from nbagent.redaction import Redactor
 from nbagent.reply import Action
@@ -49,6 +49,7 @@ class CallContext:
     observation_characters: int
     image_pixels: int
     loop: asyncio.AbstractEventLoop
+    shown: bool = False  #: the tool has shown outputs itself
     over: bool = False  #: the call is answered: what a left tool still says belongs to nobody
 
     def emit(self, event: Event) -> None:
@@ -60,6 +61,7 @@ class CallContext:
 
     def _emit(self, event: Event) -> None:
         if not self.over:
+            self.shown = self.shown or isinstance(event, OutputAdded)
             self.record(event)
 
     def record(self, event: Event) -> None:

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from nbagent.errors import KernelLost, NbAgentError
-from nbagent.events import ActionStarted
+from nbagent.events import ActionStarted, OutputAdded
 from nbagent.protocols import Tool, ToolResult
 from nbagent.tools.breaker import Breakers
 from nbagent.tools.call import Call, Rest, unavailable
 from nbagent.tools.quota import Quotas
+from nbagent.tools.shape import cut
 
 #: Seconds before each further attempt.
 RETRY_WAITS = (0.2, 0.8, 2.0, 5.0)
@@ -197,6 +198,10 @@ async def run(call: Call, rest: Rest) -> ToolResult:
         )
     result = await call.tool.run(call.values, context)
     call.fault = False
+    if result.text.strip() and not context.shown and result.answer is None:
+        # What the tool says is shown to the user, too, as what code prints is.
+        text = cut(context.redactor.text(result.text.strip("\n")), context.observation_characters)
+        context.emit(OutputAdded(output={"output_type": "stream", "name": "stdout", "text": f"{text}\n"}))
     return result
 
 

@@ -16,6 +16,7 @@ import pytest
 from nbagent.errors import KernelLost
 from nbagent.events import ActionFinished, ActionStarted, Observed, OutputAdded
 from nbagent.protocols import Approval, ApprovalRequest, ToolContext, ToolResult
+from nbagent.redaction import Redactor
 from nbagent.reply import Action
 from nbagent.tools.breaker import BreakerLimits
 from nbagent.tools.chain import CHAIN
@@ -79,6 +80,21 @@ async def test_every_outcome_has_its_words_and_names_its_link(
     assert (told := await desk.call(desk.gateway(double), "double", **arguments))[0] == status
     assert words in told[1]
     assert (desk.last.answered_by, desk.last.tool) == (answered_by, "double")
+
+
+async def test_what_a_tool_gives_is_shown_to_the_user_once_and_masked(desk: Desk) -> None:
+    @tool
+    async def show(context: ToolContext, itself: bool) -> str:
+        """Show."""
+        if itself:
+            context.emit(OutputAdded(output={"output_type": "stream", "name": "stdout", "text": "its own"}))
+        return "sk-test-ABCDEFGHIJKLMNOPQRSTUVWX and more"
+
+    desk.context.redactor = Redactor({"MY_KEY": "sk-test-ABCDEFGHIJKLMNOPQRSTUVWX"})
+    for itself in (False, True):
+        await desk.call(desk.gateway(show), "show", itself=itself)
+    texts = [event.output["text"] for event in desk.context.of(OutputAdded)]
+    assert texts == ["[masked MY_KEY] and more\n", "its own"]
 
 
 async def test_an_unknown_tool_is_answered_with_the_nearest(desk: Desk) -> None:
