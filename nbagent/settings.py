@@ -96,7 +96,7 @@ class Settings(BaseModel):
         "workspace", description="What the agent's code may write to: the workspace only, or anything."
     )
     checkpoints: Literal["on", "off"] = Field(
-        "off", description="Whether the kernel's state is kept before each step, so that undo is at once (Linux)."
+        "on", description="Whether the kernel's state is kept before each step, so that undo is at once (Linux)."
     )
     checkpoints_kept: int = Field(20, ge=1, description="How many of these states are kept at most.")
     checkpoint_memory: float = Field(

@@ -308,7 +308,7 @@ def test_a_stop_while_a_variable_is_copied_is_one_word(
 
 def test_undo_takes_the_last_step_back_and_says_what_came_of_it(cells: Cells, server: ScriptedServer) -> None:
     server.responses = [run_code("x = 1"), run_code("x = 2; y = 3"), final("done")]
-    cells.run("%%agent --checkpoints on\ncount")
+    cells.run("%%agent\ncount")
     assert cells.text("%agent undo") == (
         "Undone: 1 step that ran code. Gone: y. As before: x. They changed no file that is known of. "
         "What they did to databases or over the network stays.\n"
@@ -322,5 +322,5 @@ def test_what_cannot_be_adopted_is_told_why_and_its_cell_is_offered(cells: Cells
     cells.run("%%agent\nmake a lock")
     told = cells.text("%agent adopt lock")
     assert "lock cannot travel: TypeError: cannot pickle '_thread.lock' object" in told
-    assert "The cell that made it is below: run it here instead" in told
+    assert "The cell that made it is below: run it in your kernel instead" in told
     assert "there is no such variable" in cells.text("%agent adopt nothing")

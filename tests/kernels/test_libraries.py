@@ -15,11 +15,11 @@ from tests.kernels.running import make_kernel, run, value
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform != "linux", reason="checkpoints are forks"),
 ]
 
-HANG = 60.0  #: seconds after which a use counts as hung
+HANG = 120.0  #: seconds after which a use counts as hung
 
 
 @dataclass(frozen=True)
