@@ -92,8 +92,15 @@ class Settings(BaseModel):
     )
     python: str = Field("", description="Interpreter of the kernel; empty for the one that runs nbagent.")
     folder: str = Field("", description="Where the kernel works; empty for the current folder.")
-    confine: Literal["workspace", "off"] = Field(
-        "workspace", description="What the agent's code may write to: the workspace only, or anything."
+    confine: Literal["workspace", "strict", "off"] = Field(
+        "workspace",
+        description="What the agent's code may do: write to the workspace only; strict: also without network, and"
+        " within memory and processor limits; or anything.",
+    )
+    max_memory: float = Field(
+        0,
+        ge=0,
+        description="Gigabytes that a process of the agent's code may take; 0: no limit (strict: most of it).",
     )
     checkpoints: Literal["on", "off"] = Field(
         "on", description="Whether the kernel's state is kept before each step, so that undo is at once (Linux)."
@@ -194,7 +201,16 @@ class Settings(BaseModel):
 
 
 #: Settings that the context of a kernel is built from: changing one needs `%agent reset`.
-KERNEL_SETTINGS = ("kernel", "python", "folder", "confine", "allow_write", "startup_timeout", "checkpoints")
+KERNEL_SETTINGS = (
+    "kernel",
+    "python",
+    "folder",
+    "confine",
+    "max_memory",
+    "allow_write",
+    "startup_timeout",
+    "checkpoints",
+)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
         "folder": folder,
         "python": settings.python,
         "confine": settings.confine,
+        "max_memory": settings.max_memory,
         "scratch": scratch,
         "allow_write": [Path(named).expanduser() for named in settings.allow_write],
         "hidden_environment": HIDDEN_FROM_KERNEL,

@@ -127,9 +127,8 @@ class Child(ABC):
         confinement = self._plan.confinement
         values = {
             "host": os.getpid(),
-            "confine": confinement.active,
+            **confinement.plan(),
             "writable": [str(path) for path in (*confinement.writable, self._room)],
-            "hidden": [str(path) for path in confinement.hidden],
             "arguments": self._arguments(),
         }
         self._plan_file.write_text(json.dumps(values))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels.launch import landlock_abi
@@ -19,6 +19,7 @@ from nbagent.places import CREDENTIALS, WORK
 
 #: Without these, subprocess, multiprocessing and shell commands break.
 DEVICES = ("null", "zero", "full", "tty", "ptmx", "pts", "shm")
+MOST_MEMORY = 0.8  #: of the machine's, that one process may take under `strict`
 #: Caches worth keeping, by the variable that names them: what is there already is not downloaded again.
 CACHES = {"HF_HOME": ".cache/huggingface", "TORCH_HOME": ".cache/torch"}
 
@@ -31,6 +32,35 @@ class Confinement:
     words: str
     writable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    cuts_network: bool = False
+    memory: int = 0  #: bytes that one process may take; 0: no limit
+    processors: int = 0  #: that the code may use; 0: all
+
+    def plan(self) -> dict[str, Any]:
+        """Give what launch.py is to do."""
+        return {
+            "confine": self.active,
+            "writable": [str(path) for path in self.writable],
+            "hidden": [str(path) for path in self.hidden],
+            "cut_network": self.cuts_network,
+            "memory": self.memory,
+            "processors": self.processors,
+        }
+
+    def explain(self, refused: Sequence[str] | None, limit: str) -> str:
+        """Say what stopped code and how to allow it: refused paths, or the `limit` that it ran into."""
+        if told := next(filter(None, (self.explain_refusal(Path(path)) for path in refused or ())), ""):
+            return told
+        if limit == "network" and self.cuts_network:
+            return "blocked by confinement: the network is cut (confine=strict); allow with --confine workspace"
+        if limit == "memory" and self.memory:
+            return f"a process may take {self.memory / 1e9:.3g} GB of memory here; allow more with --max-memory GB"
+        if limit == "permission" and self.active:
+            return (
+                "perhaps blocked by confinement, which keeps code from processes that are not its own;"
+                " allow with --confine off"
+            )
+        return ""
 
     def explain_refusal(self, path: Path) -> str:
         """Say why the system refused `path`, or "" when it was not the confinement.
@@ -54,7 +84,7 @@ class Confinement:
 
 
 def surroundings(
-    mode: Literal["workspace", "off"],
+    mode: Literal["workspace", "strict", "off"],
     folder: Path,
     scratch: Path,
     allow_write: Sequence[Path],
@@ -67,8 +97,34 @@ def surroundings(
     return held, environment_for(held, os.environ, hidden_environment, scratch, home)
 
 
+def limited(held: Confinement, mode: str, gigabytes: float) -> Confinement:
+    """Add the limits of memory and processors, and the end of the network where the mode is strict.
+
+    Raises:
+        KernelNotStarted: strict is asked for and nothing holds here.
+    """
+    if mode != "strict":
+        return replace(held, memory=int(gigabytes * 1e9)) if held.active else held
+    if not held.active:
+        raise KernelNotStarted(f"confine=strict cannot be had here ({held.words}); use --confine workspace")
+    memory = int(gigabytes * 1e9 or _memory_of_the_machine() * MOST_MEMORY)
+    processors = max(1, (os.cpu_count() or 1) - 1)
+    words = (
+        f"{held.words}; no network; {memory / 1e9:.3g} GB of memory and {processors} of the processors a process"
+    )
+    return replace(held, words=words, cuts_network=True, memory=memory, processors=processors)
+
+
+def _memory_of_the_machine() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def confinement_for(
-    mode: Literal["workspace", "off"], folder: Path, scratch: Path, allow_write: Sequence[Path], home: Path
+    mode: Literal["workspace", "strict", "off"],
+    folder: Path,
+    scratch: Path,
+    allow_write: Sequence[Path],
+    home: Path,
 ) -> Confinement:
     """Decide what holds in `folder`; makes `nbagent-work` in it where it is too wide to be opened.
 

@@ -9,10 +9,12 @@ PDEATHSIG is tied to the *thread* that started this process: it has to live as l
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.util
 import json
 import os
 import signal
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,17 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  #: the same numbers 
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+
+_SCOPE_SIGNAL = 1 << 1
+_PR_CAPBSET_DROP = 24
+#: Load modules, raw input and output, another root, trace, administer, boot, make devices, observe performance.
+_CAPABILITIES = (16, 17, 18, 19, 21, 22, 27, 38)
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+#: By machine: its name in an audit, and its number of the call `socket`.
+_MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+_IO_URING_SETUP = 425  #: could make sockets without that call
+_X32 = 0x40000000  #: the other numbers of x86-64
+_UNIX, _NETLINK = 1, 16  #: families of sockets that stay within the machine
 
 WRITE_FILE, READ_FILE, REFER, TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
 #: Remove directory and file; make device, directory, file, socket, pipe, block device, link.
@@ -39,8 +52,8 @@ def landlock_abi() -> int:
 def confine(writable: list[str], hidden: list[str], abi: int) -> None:
     """Let this process and its children write below `writable` only and read nothing below `hidden`.
 
-    Only rights that version `abi` of Landlock knows are asked for. Signals stay free in every version:
-    the host interrupts by signal.
+    Only rights that version `abi` of Landlock knows are asked for. Since version 6 they also send no signals to
+    processes outside; the host, which is outside, still interrupts by signal.
 
     Raises:
         OSError: the system refused; nothing is confined then.
@@ -48,7 +61,8 @@ def confine(writable: list[str], hidden: list[str], abi: int) -> None:
     write_file = WRITE_FILE | (TRUNCATE if abi >= 3 else 0)
     write = write_file | _CHANGE_TREE | (REFER if abi >= 2 else 0)
     read = READ_FILE if hidden else 0
-    handled = ctypes.c_uint64(write | read)
+    asked = [write | read, 0, _SCOPE_SIGNAL] if abi >= 6 else [write | read]  # files, network, scopes
+    handled = (ctypes.c_uint64 * len(asked))(*asked)
     size = ctypes.c_size_t(ctypes.sizeof(handled))
     ruleset = _checked(_libc().syscall(_CREATE_RULESET, ctypes.byref(handled), size, ctypes.c_uint32(0)))
     try:
@@ -61,6 +75,51 @@ def confine(writable: list[str], hidden: list[str], abi: int) -> None:
         _checked(_libc().syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
+
+
+def cut_network() -> None:
+    """Let this process and its children make no sockets but those within the machine.
+
+    Raises:
+        OSError: the system refused, or its machine is not known here.
+    """
+    if os.uname().machine not in _MACHINES:
+        raise OSError(errno.ENOTSUP, f"the network cannot be cut on {os.uname().machine}")
+    audit, socket = _MACHINES[os.uname().machine]
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
+    allow, unreachable = 0x7FFF0000, 0x00050000 | errno.ENETUNREACH
+    refuse, unknown = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+    # Each step: what to do, how many steps to skip where it holds and where not, with what.
+    steps = (
+        (load, 0, 0, 4), (equal, 1, 0, audit), (give, 0, 0, refuse),
+        (load, 0, 0, 0), (at_least, 0, 1, _X32), (give, 0, 0, refuse),
+        (equal, 0, 1, _IO_URING_SETUP), (give, 0, 0, unknown),
+        (equal, 1, 0, socket), (give, 0, 0, allow),
+        (load, 0, 0, 16), (equal, 1, 0, _UNIX), (equal, 0, 1, _NETLINK), (give, 0, 0, allow),
+        (give, 0, 0, unreachable),
+    )  # fmt: skip
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    filters = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(program))
+    _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc().prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(filters), 0, 0))
+
+
+def drop_capabilities() -> None:
+    """Let what this process becomes have none of root's ways round the rest; who is not root has none."""
+    for capability in _CAPABILITIES:
+        _libc().prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def limit(memory: int, processors: int) -> None:
+    """Bound what a process may take: bytes of memory of its own, and processors; 0 is no bound."""
+    if memory:
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    if processors:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-processors:])
 
 
 def _readable(path: str, hidden: set[str]) -> Iterator[str]:
@@ -138,7 +197,11 @@ def main(plan_file: str, outcome_file: str) -> None:
     outcome = {"ipykernel": not program and _has_ipykernel(), "refused": "", "not_started": ""}
     if plan["confine"]:
         try:
+            limit(plan["memory"], plan["processors"])
             confine(plan["writable"], plan["hidden"], landlock_abi())
+            drop_capabilities()
+            if plan["cut_network"]:
+                cut_network()
         except OSError as error:
             outcome["refused"] = error.strerror or "refused"
     if program:

@@ -206,12 +206,28 @@ def after_error() -> Report:
     seen: set[int] = set()
     while isinstance(error, BaseException) and id(error) not in seen:
         seen.add(id(error))
+        if limit := _limit(error):
+            report._values["limit"] = limit
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EXDEV):
             paths = [os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, (str, bytes))]
             report._values["refused"] = [str(Path.cwd() / path) for path in paths]
             break
         error = error.__cause__ or error.__context__
     return report
+
+
+def _limit(error: BaseException) -> str:
+    """Name the limit that an exception tells of."""
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, OSError):
+        if error.errno == errno.ENETUNREACH or type(error).__name__ == "gaierror":
+            return "network"
+        if error.errno == errno.ENOMEM:
+            return "memory"
+        if isinstance(error, PermissionError) and error.filename is None:
+            return "permission"
+    return ""
 
 
 def inspect(name: str) -> Report:

@@ -15,7 +15,7 @@ from nbagent.errors import KernelError, KernelLost, KernelNotStarted, NoRoom, Tr
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
 from nbagent.kernels.child import POLL, Child, Launch, SocketChild, probe_call
-from nbagent.kernels.confinement import Confinement, surroundings
+from nbagent.kernels.confinement import Confinement, limited, surroundings
 from nbagent.kernels.job import Job
 from nbagent.kernels.outputs import Outputs, valid_text
 from nbagent.kernels.programs import Place, run_program
@@ -51,7 +51,8 @@ class ProcessKernel:
         folder: Path,
         scratch: Path,
         python: str = "",
-        confine: Literal["workspace", "off"] = "workspace",
+        confine: Literal["workspace", "strict", "off"] = "workspace",
+        max_memory: float = 0,
         allow_write: Sequence[Path] = (),
         hidden_environment: Sequence[str] = (),
         startup_timeout: float = 60,
@@ -63,7 +64,7 @@ class ProcessKernel:
         self.confinement = ""
         self.python = python or sys.executable
         self._folder, self._scratch = Path(folder), Path(scratch)
-        self._confine, self._allow_write = confine, tuple(allow_write)
+        self._confine, self._max_memory, self._allow_write = confine, max_memory, tuple(allow_write)
         self._hidden_environment = tuple(hidden_environment)
         self._startup_timeout, self._output_characters = startup_timeout, output_characters
         self._confinement = Confinement(active=False, words="")
@@ -247,9 +248,10 @@ class ProcessKernel:
             status = "interrupted"
         if not report and not job.stop.done():
             report = await self._look(child, probe_call("after_error"))
-        refusals = [self._confinement.explain_refusal(Path(path)) for path in report.get("refused", ())]
-        if status == "error" and any(refusals):
-            error += "; " + next(filter(None, refusals))
+        if status == "error" and (
+            why := self._confinement.explain(report.get("refused"), report.get("limit", ""))
+        ):
+            error += f"; {why}"
         if status == "ok" and report.get("exit"):
             job.items.put_nowait(
                 {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
@@ -289,14 +291,18 @@ class ProcessKernel:
     def _surroundings(self) -> tuple[Confinement, dict[str, str]]:
         if not self._folder.is_dir():
             raise KernelNotStarted(f"{self._folder} is not a folder that a kernel could work in")
-        return surroundings(
+        held, environment = surroundings(
             self._confine, self._folder, self._scratch, self._allow_write, self._hidden_environment
         )
+        return limited(held, self._confine, self._max_memory), environment
 
     async def _launch(self) -> Child:
         held, environment = self._surroundings()
         plan = Launch(self.python, self._folder, self._scratch, environment, held, self._startup_timeout)
         child = await self._start_child(plan)
+        if child.refused and held.cuts_network:
+            await child.close()
+            raise KernelNotStarted(f"this system cannot hold code as confine=strict asks: {child.refused}")
         if child.refused:
             held = Confinement(active=False, words=f"none: the system refused it ({child.refused})")
         self._confinement, self.confinement = held, held.words

@@ -85,9 +85,7 @@ async def _start(words: Sequence[str], place: Place, room: Path, outputs: Output
     held = place.confinement
     plan = {
         "host": os.getpid(),
-        "confine": held.active,
-        "writable": [str(path) for path in held.writable],
-        "hidden": [str(path) for path in held.hidden],
+        **held.plan(),
         "program": list(words),
     }
     (room / "plan.json").write_text(json.dumps(plan), encoding="utf-8")

@@ -90,7 +90,8 @@ def _originals(events: Sequence[Event], session_folder: Path | None) -> dict[str
     return {path: copy for path, copy in found.items() if copy.is_file()}
 
 
-def _confinement(events: Sequence[Event]) -> Literal["workspace", "off"]:
+def _confinement(events: Sequence[Event]) -> Literal["workspace", "strict", "off"]:
     """Hold the code as it was held when it first ran."""
     started = [event for event in events if isinstance(event, RunStarted)]
-    return "off" if started and started[-1].settings.get("confine") == "off" else "workspace"
+    held = started[-1].settings.get("confine") if started else ""
+    return "off" if held == "off" else "strict" if held == "strict" else "workspace"

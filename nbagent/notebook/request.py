@@ -98,7 +98,7 @@ def verify_notebook_file(
     folder: str | None = None,
     in_place: bool = False,
     timeout: float = TIME_LIMIT,
-    confine: Literal["workspace", "off"] = "workspace",
+    confine: Literal["workspace", "strict", "off"] = "workspace",
 ) -> Verdict:
     """Verify a notebook file and write the verdict into it: see `verify_file`."""
     if not timeout > 0:

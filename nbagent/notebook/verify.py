@@ -113,7 +113,7 @@ async def verify_file(
     folder: Path | None = None,
     in_place: bool = False,
     timeout: float = TIME_LIMIT,
-    confine: Literal["workspace", "off"] = "workspace",
+    confine: Literal["workspace", "strict", "off"] = "workspace",
     redactor: Redactor | None = None,
 ) -> Verdict:
     """Verify a notebook file and write the verdict into it.
@@ -147,7 +147,7 @@ async def verify_notebook(
     originals: Mapping[str, Path] | None = None,
     in_place: bool = False,
     timeout: float = TIME_LIMIT,
-    confine: Literal["workspace", "off"] = "workspace",
+    confine: Literal["workspace", "strict", "off"] = "workspace",
     redactor: Redactor | None = None,
 ) -> Verdict:
     """Execute a notebook and compare; see `verify_file`.

@@ -1,0 +1,162 @@
+"""Ways out of the confinement, each of which fails and leaves what is outside as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from nbagent.kernels.launch import landlock_abi
+from nbagent.kernels.process import ProcessKernel
+from tests.kernels.running import make_kernel, run
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(landlock_abi() < 6, reason="this system has no Landlock, or an old one"),
+]
+
+SECRET, PRECIOUS = "SECRET-of-the-user", "precious"
+SIGURG = 23  # harmless, should it arrive
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with credentials, and the user's own files beside the workspace."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "home" / ".ssh").mkdir(parents=True)
+    (place / "home" / ".ssh" / "key").write_text(SECRET)
+    (place / "outside").mkdir()
+    (place / "outside" / "mine").write_text(PRECIOUS)
+    return place
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def confined(place: Path) -> AsyncIterator[ProcessKernel]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOME", str(place / "home"))
+        kernel = make_kernel(place)
+        await kernel.start()
+    yield kernel
+    await kernel.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(place: Path) -> AsyncIterator[ProcessKernel]:
+    kernel = make_kernel(place, confine="strict", max_memory=2)
+    await kernel.start()
+    yield kernel
+    await kernel.close()
+
+
+LIBC = "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+FAILED = "\nif r < 0: raise OSError(ctypes.get_errno(), 'refused')"
+
+ESCAPES = {
+    "write through a symbolic link": "import os; os.symlink(mine, 'way'); open('way', 'w')",
+    "write through a link to the folder": "import os; os.symlink(outside, 'folder'); open('folder/new', 'w')",
+    "hard link, then write": "import os; os.link(mine, 'mine2'); open('mine2', 'w')",
+    "hard link to credentials": "import os; os.link(key, 'key2'); print(open('key2').read())",
+    "hard link of an open file": "import os; f = os.open(mine, os.O_RDONLY)\n"
+    "os.link(f'/proc/self/fd/{f}', 'mine3', follow_symlinks=True); open('mine3', 'w')",
+    "rename out of its place": "import os; os.rename(mine, 'taken')",
+    "rename over it": "import os; open('x', 'w').close(); os.rename('x', mine)",
+    "make, by mkdir": "import os; os.mkdir(outside + '/new')",
+    "make, by mknod": "import os; os.mkfifo(outside + '/new')",
+    "delete": "import os; os.remove(mine)",
+    "truncate": "import os; os.truncate(mine, 0)",
+    "a shell's redirection": "import subprocess; subprocess.run(['sh', '-c', f'echo x > {mine}'], check=True)",
+    "another interpreter": "import subprocess, sys\n"
+    "subprocess.run([sys.executable, '-I', '-c', f'open({mine!r}, \"w\")'], check=True)",
+    "a process of multiprocessing": "import multiprocessing as m\n"
+    "with m.get_context('fork').Pool(1) as p: p.map(open, [outside + '/new'], 1) or p.apply(open, (mine, 'w'))",
+    "a daemon that outlives its parent": "import os, time\nif os.fork() == 0:\n    os.setsid()\n"
+    "    try: open(mine, 'w')\n    finally: os._exit(0)\nos.wait(); raise PermissionError('see the file')",
+    "credentials by cat": "import subprocess; print(subprocess.check_output(['cat', key], text=True))",
+    "credentials through a link": "import os; os.symlink(os.path.dirname(key), 'dot')\n"
+    "print(open('dot/key').read())",
+    "credentials through /proc": "print(open('/proc/self/root' + key).read())",
+    "credentials through a folder's descriptor": "import os; d = os.open(os.path.dirname(key), os.O_RDONLY)\n"
+    "print(os.read(os.open('key', os.O_RDONLY, dir_fd=d), 99))",
+    "the host's environment": "print(open(f'/proc/{host}/environ', 'rb').read())",
+    "the host's memory": "open(f'/proc/{host}/mem', 'r+b')",
+    "tracing the host": LIBC + "r = libc.ptrace(16, host, 0, 0)" + FAILED,
+    "a signal to the host": f"import os; os.kill(host, {SIGURG})",
+    "a mount over it": LIBC + "r = libc.unshare(0x10000000 | 0x00020000)\n"
+    "r = libc.mount(os.getcwd().encode(), outside.encode(), None, 4096, None)" + FAILED,
+    "another root": "import os\nif os.fork() == 0:\n    try:\n        os.chroot('/'); open(mine, 'w')\n"
+    "    finally: os._exit(0)\nos.wait(); raise PermissionError('see the file')",
+    "a disk": "import glob; open((glob.glob('/dev/vd*') + glob.glob('/dev/sd*') + ['/dev/mem'])[0], 'r+b')",
+    "a program without a file": LIBC + "f = os.memfd_create('p')\n"
+    "os.write(f, b'#!/bin/sh\\necho x > ' + mine.encode())\n"
+    "import subprocess; subprocess.run([f'/proc/self/fd/{f}'], pass_fds=[f], check=True)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ESCAPES)
+async def test_a_way_out_fails_and_changes_nothing(confined: ProcessKernel, place: Path, way: str) -> None:
+    names = {"mine": place / "outside" / "mine", "outside": place / "outside", "key": place / "home/.ssh/key"}
+    given = "; ".join(f"{name} = {str(path)!r}" for name, path in names.items())
+    ran = await run(confined, f"{given}; host = {os.getpid()}\n{ESCAPES[way]}")
+    assert ran.executed.status == "error", ran.text()
+    assert SECRET not in ran.text() + ran.executed.error
+    assert (place / "outside" / "mine").read_text() == PRECIOUS
+    assert [path.name for path in (place / "outside").iterdir()] == ["mine"]
+    assert (place / "home" / ".ssh" / "key").read_text() == SECRET
+
+
+async def test_no_descriptor_of_the_hosts_is_handed_down(confined: ProcessKernel, place: Path) -> None:
+    with (place / "outside" / "mine").open("r+") as held:
+        os.set_inheritable(held.fileno(), True)
+        kernel = make_kernel(place)
+        await kernel.start()
+        try:
+            code = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in range(3, 200)"
+            code += " if os.path.exists(f'/proc/self/fd/{n}')])"
+            assert "outside" not in (await run(kernel, code)).text()
+        finally:
+            await kernel.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import socket; socket.socket(socket.AF_INET6)",
+        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+        "import socket; socket.socket(17, socket.SOCK_RAW)",
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')",
+        "import socket; socket.getaddrinfo('example.org', 80)",
+    ],
+)
+async def test_strict_has_no_network_and_says_how_to_have_it(strict: ProcessKernel, code: str) -> None:
+    ran = await run(strict, code)
+    assert ran.executed.status == "error"
+    assert ran.executed.error.endswith("the network is cut (confine=strict); allow with --confine workspace")
+
+
+async def test_strict_has_no_network_in_programs_either_and_sockets_within_the_machine_work(
+    strict: ProcessKernel,
+) -> None:
+    code = (
+        "import subprocess, sys, socket, multiprocessing as m\n"
+        "code = 'import socket\\ntry: socket.socket()\\nexcept OSError as e: print(e.errno)'\n"
+        "print(subprocess.check_output([sys.executable, '-c', code], text=True).strip())\n"
+        "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+        "with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))\n"
+    )
+    assert (await run(strict, code)).text() == "101\nb'x'\n[1, 2]\n"
+
+
+async def test_memory_is_limited_and_the_error_says_how_to_have_more(strict: ProcessKernel) -> None:
+    ran = await run(strict, "big = bytearray(3_000_000_000)")
+    assert ran.executed.status == "error"
+    assert ran.executed.error.endswith("2 GB of memory here; allow more with --max-memory GB")
+    assert (await run(strict, "print(len(bytearray(10_000_000)))")).text() == "10000000\n"
+
+
+async def test_a_refused_signal_says_what_it_may_be(confined: ProcessKernel) -> None:
+    ran = await run(confined, f"import os; os.kill({os.getpid()}, {SIGURG})")
+    assert ran.executed.error.endswith("allow with --confine off")
