@@ -36,7 +36,7 @@ WORK = {
     "sqlite": "import sqlite3\nc = sqlite3.connect('d.db'); df.to_sql('t', c, if_exists='replace')\n"
     "assert pd.read_sql('select count(*) n from t', c).n[0] == 99; c.close()",
     "duckdb in memory and in a file": "import duckdb\n"
-    "assert duckdb.sql('select sum(a) from df').fetchone()[0] == 4851\n"
+    "assert duckdb.sql('select sum(a) from df').fetchall()[0][0] == 4851\n"
     "d = duckdb.connect('d.duck'); d.execute('create or replace table t as select 1 x'); d.close()",
     "polars, lazily": "import polars as pl\n"
     "assert pl.scan_parquet('t.parquet').select(pl.col('a').sum()).collect().item() == 4851",
