@@ -314,7 +314,9 @@ async def _yes(cells: Sequence[_Cell], ask: Ask) -> bool:
     )
     code = "\n\n".join(f"# {cell.name}: {cell.why}\n{cell.step.code}" for cell in cells)
     request = ApprovalRequest(secrets.token_hex(4), "", RunCode.name, code, worst, why)
-    return (await ask(request)).approved
+    approval = await ask(request)
+    # Cells that run again are those that ran: other code would make another state.
+    return approval.approved and approval.code in (None, request.code)
 
 
 def _difference(step: Step, outputs: Sequence[Output], executed: Executed) -> str:

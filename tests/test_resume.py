@@ -296,6 +296,22 @@ async def test_a_stop_while_cells_run_again_keeps_what_was_done_and_names_the_re
 
 
 @pytest.mark.long
+async def test_edited_code_is_no_yes_and_rerun_decides_beforehand(desk: Desk) -> None:
+    past = await desk.worked(run_code("open('log.txt', 'a').write('once\\n')\nn = 1"))
+
+    async def edits(request: ApprovalRequest) -> Approval:
+        return Approval(approved=True, by="user", code="n = 2")
+
+    for rerun, ran in (("ask", 0), ("safe", 0), ("all", 1)):
+        session = desk.session(session=past, rerun=rerun)
+        restored = await session.restore(edits)
+        assert restored is not None
+        assert restored.ran == ran
+        await session.close()
+    assert (desk.folder / "log.txt").read_text() == "once\n" * 2
+
+
+@pytest.mark.long
 async def test_rerun_none_brings_nothing_back_and_says_so(desk: Desk) -> None:
     past = await desk.worked(run_code("x = 1"))
     session = desk.session(session=past, rerun="none")
