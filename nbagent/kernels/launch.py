@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import struct
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,9 +153,9 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(place)
 
 
-def _die_with(host: int) -> None:
+def _die_with(host: int, number: signal.Signals = signal.SIGKILL) -> None:
     if sys.platform == "linux":
-        _libc().prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        _libc().prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         if os.getppid() != host:  # it died before the line above
             os._exit(1)
 
@@ -176,19 +177,30 @@ def _has_ipykernel() -> bool:
     return importlib.util.find_spec("ipykernel_launcher") is not None
 
 
-def _become(program: list[str], outcome: dict[str, Any], outcome_file: str) -> None:
-    """Become a program of the system; where it cannot be started, the outcome says why."""
+def _watch_over(program: list[str], host: int, outcome: dict[str, Any], outcome_file: str) -> None:
+    """Run a program of the system and end as it ends; where the host dies first, end all that it started.
+
+    Where it cannot be started, the outcome says why.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the program itself, in the same group
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGUSR1, lambda *_: os.killpg(os.getpgrp(), signal.SIGKILL))
+    _die_with(host, signal.SIGUSR1)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     try:
-        os.execvp(program[0], program)  # noqa: S606
+        code = subprocess.Popen(program).wait()
     except OSError as error:
         outcome["not_started"] = error.strerror or "it cannot be started"
-    Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
-    sys.exit(127)
+        Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
+        code = 127
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
 
 
 def main(plan_file: str, outcome_file: str) -> None:
-    """Carry out the plan and become the kernel, or the program that the plan names."""
+    """Carry out the plan: become the kernel, or run the program that it names."""
     plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
     _die_with(plan["host"])
     if os.getpgrp() != os.getpid():
@@ -205,7 +217,7 @@ def main(plan_file: str, outcome_file: str) -> None:
         except OSError as error:
             outcome["refused"] = error.strerror or "refused"
     if program:
-        _become(program, outcome, outcome_file)
+        _watch_over(program, plan["host"], outcome, outcome_file)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     if outcome["ipykernel"]:
         os.execv(sys.executable, [sys.executable, *plan["arguments"]])  # noqa: S606

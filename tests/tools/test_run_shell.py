@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,31 @@ async def test_a_stopped_command_ends_and_is_answered(terminal: Terminal) -> Non
         await task
     assert terminal.context.of(ActionFinished)[-1].status == "interrupted"
     assert await gone(lambda: children_named("sleep 4713"))
+
+
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from nbagent.kernels.process import ProcessKernel
+
+async def main():
+    kernel = ProcessKernel(folder=Path(sys.argv[1]), scratch=Path(sys.argv[2]))
+    async for item in kernel.run_program(["bash", "-c", "echo up; sleep 4714; echo"], timeout=100):
+        print(item, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
+async def test_a_killed_host_leaves_no_program_behind(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOST, str(tmp_path), str(tmp_path / "scratch")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert b"up" in host.stdout.readline()
+        assert children_named("sleep 4714")
+        host.kill()
+    assert await gone(lambda: children_named("sleep 4714"))
 
 
 async def test_a_flood_is_bounded_and_told(terminal: Terminal, tmp_path: Path, workspace: Path) -> None:
