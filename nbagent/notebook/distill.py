@@ -126,7 +126,8 @@ def _runs(items: Sequence[Item]) -> Iterator[_Run]:
 
 
 def _shows_figure(step: Step) -> bool:
-    return any(str(mime).startswith(_FIGURES) for output in step.outputs for mime in output.get("data") or ())
+    bundles = [output.get("data") for output in step.outputs]
+    return any(str(mime).startswith(_FIGURES) for data in bundles if isinstance(data, dict) for mime in data)
 
 
 def _writes(grader: Grader, code: str) -> bool:

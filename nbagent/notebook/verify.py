@@ -182,7 +182,7 @@ async def verify_notebook(
             hidden_environment=HIDDEN_FROM_KERNEL,
         )
         texts = Texts(redactor, [str(place), str(folder)], Path.home())
-        run = _Run(kernel, OutputCleaner(texts.clean, texts.mask), timeout)
+        run = _Run(kernel, texts, timeout)
         try:
             await kernel.start()
             await run.cells(notebook["cells"])
@@ -195,9 +195,10 @@ async def verify_notebook(
 class _Run:
     """Executes cells in order and collects the verdict."""
 
-    def __init__(self, kernel: ProcessKernel, cleaner: OutputCleaner, timeout: float) -> None:
+    def __init__(self, kernel: ProcessKernel, texts: Texts, timeout: float) -> None:
         self.verdict = Verdict()
-        self._kernel, self._cleaner = kernel, cleaner
+        self._kernel, self._texts = kernel, texts
+        self._cleaner = OutputCleaner(texts.clean, texts.mask)
         self._timeout, self._until = timeout, 0.0
 
     async def cells(self, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -234,7 +235,7 @@ class _Run:
             did = f"did not end within {self._timeout:g} s" if executed.status == "timeout" else "ended the kernel"
             self.verdict.stopped = f"cell {number} {did}"
         elif executed.status != "ok" and not may_raise:
-            self.verdict.stopped = f"cell {number} raised {executed.error}"
+            self.verdict.stopped = f"cell {number} raised {self._texts.clean(executed.error)}"
         elif cell.get("outputs") or cell.get("execution_count"):
             self.verdict.compared += 1
             return difference(cell.get("outputs", ()), given)

@@ -78,6 +78,7 @@ ROUNDABOUT = (
     "def {k}f():\n    return {a}|{k}f().append({n})|{k} = {k}f()",
     "{k}d = {{}}\n{k}d[1] = {k}d2 = {{}}|{k}d2['x'] = {a}|{k}d[1]['x'].append({n})|{k} = {k}d2['x']",
     "[{k}a, {k}b] = [{a}, {b}]\n{k}a, {k}b = {k}b, {k}a|{k}a.append({n})|{k} = {k}b",
+    "{k}a, {k}b = {b}, {a}|{k}a, {k}b = {k}b, {k}a|{k}a.append({n})|{b}.append({m})|{k} = {k}b",
 )
 #: Cells that make something of their own, and perhaps change that: `d` is a fresh name, `a` a live list.
 DEAD = (

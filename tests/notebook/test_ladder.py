@@ -118,6 +118,7 @@ def test_where_none_verifies_the_full_one_is_written_and_it_is_said(bench: Bench
     assert not notebook.metadata.nbagent.verified.ok
 
 
+@pytest.mark.long
 def test_files_that_the_session_made_are_made_again(bench: Bench, tmp_path: Path) -> None:
     cells = [
         "from pathlib import Path\nPath('out.txt').write_text('12');",
@@ -130,6 +131,7 @@ def test_files_that_the_session_made_are_made_again(bench: Bench, tmp_path: Path
     assert code(exported.report) == ["from pathlib import Path", "Path('out.txt').write_text('12');", cells[2]]
 
 
+@pytest.mark.long
 def test_it_starts_from_the_files_as_they_were_before_the_session_changed_them(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def sliced(cells: Sequence[str]) -> set[int]:
 
 
 #: More in a long look: `SLICING_EXAMPLES=5000 pytest tests/notebook/test_slicing.py`.
-EXAMPLES = int(os.environ.get("SLICING_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("SLICING_EXAMPLES", "40"))
 
 
 @pytest.mark.parametrize("template", [*LIST_CHANGES, *ROUNDABOUT])

@@ -144,6 +144,8 @@ class Scanner(Tracer, ast.NodeVisitor):
                 self.bind(name, value, sources)
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 given = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+                if {name.id for name in _names(target)} & {name.id for part in given for name in _names(part)}:
+                    given = []  # as in `a, b = b, a`: each may be any of them
                 for index, item in enumerate(items):
                     if len(given) == len(items):
                         self.target(item, given[index], self.sources(given[index]))
@@ -298,3 +300,7 @@ class Scanner(Tracer, ast.NodeVisitor):
             yield
         finally:
             self._standing = before
+
+
+def _names(node: ast.AST) -> Iterator[ast.Name]:
+    return (inner for inner in ast.walk(node) if isinstance(inner, ast.Name))
