@@ -153,7 +153,9 @@ def export(session: str, path: str, **asked: bool) -> None:
 @click.option("--folder", type=click.Path(), help="Where it works (default: its own folder).")
 @click.option("--in-place", is_flag=True, help="Work in the folder itself, not in a copy of it.")
 @click.option("--timeout", type=float, default=600, show_default=True, help="Seconds for all cells together.")
-@click.option("--confine", type=click.Choice(["workspace", "off"]), default="workspace", show_default=True)
+@click.option(
+    "--confine", type=click.Choice(["workspace", "strict", "off"]), default="workspace", show_default=True
+)
 def verify(notebook: str, **asked: Any) -> None:
     """Execute NOTEBOOK in a clean kernel, compare cell by cell, and write the verdict into it.
 

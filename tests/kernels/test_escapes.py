@@ -34,18 +34,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def confined(place: Path) -> AsyncIterator[ProcessKernel]:
+async def confined(place: Path, kernel_kind: type[ProcessKernel]) -> AsyncIterator[ProcessKernel]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("HOME", str(place / "home"))
-        kernel = make_kernel(place)
+        kernel = make_kernel(place, kernel_kind)
         await kernel.start()
     yield kernel
     await kernel.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict(place: Path) -> AsyncIterator[ProcessKernel]:
-    kernel = make_kernel(place, confine="strict", max_memory=2)
+async def strict(place: Path, kernel_kind: type[ProcessKernel]) -> AsyncIterator[ProcessKernel]:
+    kernel = make_kernel(place, kernel_kind, confine="strict", max_memory=2)
     await kernel.start()
     yield kernel
     await kernel.close()
@@ -107,10 +107,10 @@ async def test_a_way_out_fails_and_changes_nothing(confined: ProcessKernel, plac
     assert (place / "home" / ".ssh" / "key").read_text() == SECRET
 
 
-async def test_no_descriptor_of_the_hosts_is_handed_down(confined: ProcessKernel, place: Path) -> None:
+async def test_no_descriptor_of_the_hosts_is_handed_down(place: Path, kernel_kind: type[ProcessKernel]) -> None:
     with (place / "outside" / "mine").open("r+") as held:
         os.set_inheritable(held.fileno(), True)
-        kernel = make_kernel(place)
+        kernel = make_kernel(place, kernel_kind)
         await kernel.start()
         try:
             code = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in range(3, 200)"
