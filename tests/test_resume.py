@@ -222,6 +222,7 @@ async def test_effects_outside_the_kernel_happen_again_only_after_a_yes(desk: De
         assert "These variables are gone: doubled, written." in told
 
 
+@pytest.mark.long
 async def test_what_comes_out_otherwise_is_said_to_the_user_and_the_model(desk: Desk) -> None:
     (desk.folder / "shop.csv").write_text("2\n4\n")
     past = await desk.worked(

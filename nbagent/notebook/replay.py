@@ -24,7 +24,7 @@ from nbagent.record import Record, from_values
 NOT_IN_THE_KEY = frozenset({"again", "replay", "quiet"})
 #: The key of our part of an output's metadata.
 METADATA = "nbagent"
-LARGEST_NOTEBOOK = 50_000_000  #: bytes; larger ones are not looked into
+LARGEST_NOTEBOOK = 20_000_000  #: bytes; larger ones are not looked into
 MOST_NOTEBOOKS = 50  #: of a folder, where the notebook's own path is not known
 _AGENT_CELL = re.compile(r"\s*%%agent\b")
 
@@ -201,7 +201,10 @@ def _records_in(path: Path) -> Iterator[tuple[int, object]]:
     try:
         if path.stat().st_size > LARGEST_NOTEBOOK:
             return
-        notebook = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if b"%%agent" not in content:  # most of a folder's notebooks: not worth taking apart
+            return
+        notebook = json.loads(content)
         cells = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
         sources = ["".join(cell.get("source", "")) for cell in cells]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
