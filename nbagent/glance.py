@@ -34,17 +34,24 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
+    armed = True
+
     def over(number: int, frame: Any) -> None:
-        raise TooLong
+        if armed:
+            raise TooLong
 
     before = signal.signal(signal.SIGALRM, over)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
     began = time.monotonic()
     try:
-        yield
+        try:
+            yield
+        finally:
+            armed = False  # an alarm that comes now is late: it must not break into what follows
     finally:
+        armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
         if left:  # somebody's own alarm: it still comes, at the latest now
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
 

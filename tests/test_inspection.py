@@ -168,3 +168,17 @@ def test_a_time_limit_leaves_the_users_own_alarm() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_limit_that_ends_just_then_breaks_into_nothing_that_follows() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    for _ in range(300):
+        try:
+            with time_limit(0.0002):
+                until = time.perf_counter() + 0.0002
+                while time.perf_counter() < until:
+                    pass
+        except TooLong:
+            pass
+        assert signal.getitimer(signal.ITIMER_REAL)[1] == 0  # ours is gone; the test's own runs on
+        assert signal.getsignal(signal.SIGALRM) is before
