@@ -215,3 +215,8 @@ asyncio.run(main())
     with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
         host.kill()
     await host.wait()
+
+
+async def test_code_that_looks_for_the_running_kernel_finds_it(kernel: CheckpointKernel) -> None:
+    """As `%matplotlib inline` does."""
+    assert await value(kernel, "__import__('ipykernel.eventloops').eventloops.enable_gui('inline')") == "None"

@@ -29,13 +29,19 @@ from IPython.paths import get_ipython_dir
 from jupyter_client.session import Session
 from tornado.ioloop import IOLoop
 from traitlets import Any as AnyTrait
-from traitlets.config import Config
+from traitlets.config import Application, Config
 
 from nbagent.kernels.zygote import forking
 from nbagent.kernels.zygote.streams import OutStream
 from nbagent.kernels.zygote.wire import CHECKPOINT, KEY, PUBLISHED, RESUME, SHELL, Channel, Wire
 
 _SET_SIGNAL = 10  #: F_SETSIG, which Python does not name
+
+
+class Running(Application):  # type: ignore[misc]
+    """What code that looks for the running kernel finds: `%matplotlib inline` does, by way of `%gui`."""
+
+    kernel = AnyTrait()
 
 
 class WorkerKernel(IPythonKernel):  # type: ignore[misc]
@@ -55,6 +61,7 @@ class WorkerKernel(IPythonKernel):  # type: ignore[misc]
         self.shell.exit_now = False
         self.io_loop = IOLoop.current()
         self.ending = False
+        Running.instance().kernel = self
         self._task: asyncio.Task[None] | None = None
         self.listen()
 
