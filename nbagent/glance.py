@@ -11,41 +11,42 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 LONGEST_VALUE = 60  #: characters of a value that is shown as it is
 LONGEST_NAME = 40
 GLANCE_SECONDS = 0.05  #: for one line
 
 
+T = TypeVar("T")
+
+
 class TooLong(BaseException):
     """The time of a look is over. No `Exception`, so that code which catches those does not hold it up."""
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TooLong` within the block when it takes longer; again and again, should it be caught there.
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """Give what a function gives; raise `TooLong` in it when it takes longer, again and again should it be caught.
 
-    On the main thread of systems with timers only: elsewhere nothing can end foreign code.
+    On the main thread of systems with timers only: elsewhere nothing can end foreign code. A function and no
+    context manager, as an alarm between its block and its end would leave the timer running.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
+        return function()
     armed = True
 
     def over(number: int, frame: Any) -> None:
         if armed:
             raise TooLong
 
-    before = signal.signal(signal.SIGALRM, over)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
     began = time.monotonic()
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
+    before = signal.signal(signal.SIGALRM, over)
     try:
         try:
-            yield
+            signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+            return function()
         finally:
             armed = False  # an alarm that comes now is late: it must not break into what follows
     finally:
@@ -76,8 +77,7 @@ def describe(value: Any) -> tuple[str, str]:
     if issubclass(kind, type):
         return "class", ""
     try:
-        with time_limit(GLANCE_SECONDS):
-            return name, _array(value, kind)
+        return name, within(GLANCE_SECONDS, lambda: _array(value, kind))
     except (Exception, TooLong):  # noqa: BLE001 - a subclass of a known table may do anything
         return name, ""
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from IPython.core.error import UsageError as CellUsageError
 
 from nbagent.errors import NbAgentError, TransferError
-from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, time_limit
+from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, within
 from nbagent.inspection import look
 from nbagent.last_exception import post_mortem
 from nbagent.parcels import read_parcel
@@ -193,18 +193,21 @@ def _is_ours(kind: type) -> bool:
 def described(value: Any) -> tuple[str, str]:
     """Give type and summary of a value; of a table, its columns with their types too."""
     name, summary = describe(value)
-    kind = type(value)
+    if not summary:
+        return name, ""
     try:
-        with time_limit(GLANCE_SECONDS):
-            if not summary:
-                return name, ""
-            if is_a(kind, "pandas", "DataFrame") or is_a(kind, "polars", "DataFrame"):
-                summary = f"{summary} {_columns(value)}".rstrip()
-            elif is_a(kind, "pandas", "Series", "Index") or is_a(kind, "polars", "Series"):
-                summary = f"{summary} {value.dtype}"
+        return name, within(GLANCE_SECONDS, lambda: _with_types(value, summary))
     except (Exception, TooLong):  # noqa: BLE001 - a subclass of a known table may do anything
         return name, summary
-    return name, summary
+
+
+def _with_types(value: Any, summary: str) -> str:
+    kind = type(value)
+    if is_a(kind, "pandas", "DataFrame") or is_a(kind, "polars", "DataFrame"):
+        return f"{summary} {_columns(value)}".rstrip()
+    if is_a(kind, "pandas", "Series", "Index") or is_a(kind, "polars", "Series"):
+        return f"{summary} {value.dtype}"
+    return summary
 
 
 def _columns(table: Any) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from nbagent.glance import TooLong, describe, is_a, number, shown, size, time_limit, word
+from nbagent.glance import TooLong, describe, is_a, number, shown, size, within, word
 
 LONGEST_TEXT = 6000  #: characters of one look
 MOST_COLUMNS = 30  #: of a table, that are told one by one
@@ -27,13 +27,16 @@ def look(name: str, value: Any, seconds: float = LOOK_SECONDS) -> str:
     """Tell about a value in some lines; says so where the time did not suffice or its code raised."""
     kind, summary = describe(value)
     lines = [f"{name}: {kind} {summary}".rstrip()]
+
+    def tell() -> None:
+        for line in _teller(type(value))(value):  # what was told before the time is over is kept
+            lines.append(line)
+            if sum(map(len, lines)) > LONGEST_TEXT:
+                lines.append("…")
+                break
+
     try:
-        with time_limit(seconds):
-            for line in _teller(type(value))(value):
-                lines.append(line)
-                if sum(map(len, lines)) > LONGEST_TEXT:
-                    lines.append("…")
-                    break
+        within(seconds, tell)
     except TooLong:
         lines.append(f"(not all is told: looking took longer than {seconds:g} s)")
     except Exception as error:  # noqa: BLE001 - a broken value is told as far as it went

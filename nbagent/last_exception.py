@@ -11,7 +11,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator
 
-from nbagent.glance import TooLong, describe, time_limit
+from nbagent.glance import TooLong, describe, within
 
 MOST_FRAMES = 8  #: of the user's, in one exception
 MOST_NAMES = 25  #: of one frame
@@ -36,10 +36,8 @@ def post_mortem(error: BaseException, place_of: PlaceOf) -> str:
 def error_line(error: BaseException) -> str:
     """Give the type and message of an exception, or its type alone where its message cannot be had."""
     try:
-        with time_limit(0.5):
-            return "".join(
-                traceback.TracebackException.from_exception(error, limit=0).format_exception_only()
-            ).strip()
+        told = within(0.5, lambda: traceback.TracebackException.from_exception(error, limit=0))
+        return "".join(told.format_exception_only()).strip()
     except (Exception, TooLong):  # noqa: BLE001 - the class is the user's: its `__str__` may do anything
         return str(type(error).__name__)
 

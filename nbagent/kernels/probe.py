@@ -19,7 +19,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, TooLong, describe, is_a, time_limit
+from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, TooLong, describe, is_a, within
 from nbagent.inspection import look
 from nbagent.parcels import read_parcel, write_parcel
 
@@ -78,8 +78,7 @@ def _token(value: Any, described: tuple[str, str]) -> tuple[Any, ...]:
     columns: Any = ()
     if is_a(type(value), "pandas", "DataFrame") or is_a(type(value), "polars", "DataFrame"):
         try:
-            with time_limit(GLANCE_SECONDS):
-                columns = hash(tuple(map(str, value.columns[:200])))
+            columns = within(GLANCE_SECONDS, lambda: hash(tuple(map(str, value.columns[:200]))))
         except (Exception, TooLong):  # noqa: BLE001 (a subclass of a table, or a column's name, may do anything)
             columns = ()
     return (id(value), *described, columns)
@@ -128,8 +127,7 @@ def _shown_table(shell: Any) -> str:
     if not is_a(type(value), "pandas", "DataFrame") or type(value).__module__.partition(".")[0] != "pandas":
         return ""
     try:
-        with time_limit(GLANCE_SECONDS):
-            return _dtypes(value)
+        return within(GLANCE_SECONDS, lambda: _dtypes(value))
     except (Exception, TooLong):  # noqa: BLE001 (a column's name may be any object)
         return ""
 
