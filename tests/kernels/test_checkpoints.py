@@ -220,3 +220,11 @@ asyncio.run(main())
 async def test_code_that_looks_for_the_running_kernel_finds_it(kernel: CheckpointKernel) -> None:
     """As `%matplotlib inline` does."""
     assert await value(kernel, "__import__('ipykernel.eventloops').eventloops.enable_gui('inline')") == "None"
+
+
+async def test_a_fork_that_code_made_and_did_not_end_is_not_the_kernel(kernel: CheckpointKernel) -> None:
+    ran = await run(kernel, "import os\npid = os.fork()\nprint('child' if pid == 0 else 'parent')")
+    assert ran.executed.status == "ok"
+    assert "parent" in ran.text()
+    assert await value(kernel, "pid > 0") == "True"
+    assert await kernel.checkpoint()

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+from pathlib import Path
 
 from nbagent.kernels.zygote import worker
 from nbagent.kernels.zygote.wire import Wire
@@ -57,7 +58,7 @@ def _keep(control: socket.socket, first: int) -> None:
         if control in ready:
             data = control.recv(4096)
             if not data:
-                os.killpg(os.getpgrp(), signal.SIGKILL)
+                _end_family()
             *lines, asked = (asked + data).split(b"\n")
             for line in lines:
                 _kill(int(line))
@@ -72,6 +73,18 @@ def _tell_of_ends(control: socket.socket) -> None:
         if not pid:
             return
         control.sendall(json.dumps([pid, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
+
+
+def _end_family() -> None:
+    """End every process that is left, waiting for each, so that no dead one stays behind; then end."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while True:
+        for child in map(int, children.read_text().split()):
+            os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)  # whose own children are ours then
+        except ChildProcessError:
+            os._exit(0)
 
 
 def _kill(pid: int) -> None:

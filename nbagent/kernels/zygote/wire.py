@@ -117,6 +117,8 @@ class Wire:
         """Hand on what was gathered, and go on without gathering."""
         self._gathering = False
         flusher, self._flusher = self._flusher, None
+        if os.getpid() != self.owner:  # no thread came along in the fork, and nothing is to be said
+            return
         if flusher is not None:
             self._over.set()
             flusher.join()

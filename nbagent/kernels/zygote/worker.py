@@ -84,6 +84,8 @@ class WorkerKernel(IPythonKernel):  # type: ignore[misc]
                         await self.dispatch_shell([_Part(part) for part in parts])
                     finally:
                         self.wire.end()
+                    if os.getpid() != self.wire.owner:  # a fork that the code made and did not end
+                        os._exit(0)
                 elif kind == CHECKPOINT:
                     self.family.checkpoint(json.loads(parts[0]))
             except KeyboardInterrupt:
