@@ -322,9 +322,12 @@ class Session:
         )
 
     def _cancel(self, running: asyncio.Task[Any]) -> None:
-        # A second cancel would break into the first one's tidying up.
-        if running in (self._running, self._preparing) and not running.cancelling():
+        if running is self._preparing:
+            # A connection that is just being made loses a cancellation now and then: say it until it is heard.
             running.cancel()
+            running.get_loop().call_later(0.5, self._cancel, running)
+        elif running is self._running and not running.cancelling():
+            running.cancel()  # a second one would break into the first one's tidying up
 
     def _kernel_starting(self, settings: Settings) -> asyncio.Task[None]:
         """Start the kernel while the model reads; a run that is over before does not wait for it."""
