@@ -228,3 +228,13 @@ async def test_a_fork_that_code_made_and_did_not_end_is_not_the_kernel(kernel: C
     assert "parent" in ran.text()
     assert await value(kernel, "pid > 0") == "True"
     assert await kernel.checkpoint()
+
+
+async def test_waiting_for_any_child_waits_for_the_codes_own_only(kernel: CheckpointKernel) -> None:
+    await kernel.checkpoint()
+    code = (
+        "import os, subprocess; p = subprocess.Popen(['sleep', '0.1']); print(os.wait() == (p.pid, 0)); os.wait()"
+    )
+    ran = await run(kernel, code, timeout=10)
+    assert ran.text() == "True\n"
+    assert ran.executed.error.startswith("ChildProcessError")

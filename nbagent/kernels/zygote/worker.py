@@ -7,6 +7,7 @@ kernel: whoever is the kernel is a child of the keeper, sooner or later, which t
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import logging
@@ -193,6 +194,29 @@ class Family:
         loop._default_executor = None
         kernel.listen()
 
+    def hide_sleepers(self) -> None:
+        """Let `os.wait()`, which waits for any child, know only those of the code's own."""
+        wait_for = os.waitpid
+
+        def waitpid(pid: int, options: int) -> tuple[int, int]:
+            while pid == -1:
+                if not self._children() - set(self._sleepers):
+                    raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | (options & os.WNOHANG))
+                if ended is None:
+                    return 0, 0
+                if ended.si_pid not in self._sleepers:
+                    return wait_for(ended.si_pid, options)
+                self._reap()
+            return wait_for(pid, options)
+
+        os.waitpid = waitpid
+        os.wait = lambda: waitpid(-1, 0)
+
+    def _children(self) -> set[int]:
+        lists = Path("/proc/self/task").glob("*/children")
+        return {int(pid) for listed in lists for pid in listed.read_text().split()}
+
     def _reap(self) -> None:
         for pid in list(self._sleepers):
             try:
@@ -278,6 +302,7 @@ def main(wire: Wire, out: int, err: int, life: int) -> None:
     asyncio.set_event_loop(loop)
     kernel = _make_kernel(wire, loop)
     kernel.family = Family(kernel, life)
+    kernel.family.hide_sleepers()
     kernel.start()
     while not kernel.ending:
         try:
