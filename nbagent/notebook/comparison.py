@@ -28,10 +28,14 @@ LONGEST_SHOWN = 120
 
 _REPLACED = (
     (re.compile(r"\x1b\[[0-9;]*[A-Za-z]"), ""),
+    (re.compile(r"^(CPU times|Wall time): .*$|^.* per loop \(.*\)$", re.MULTILINE), "[timing]"),
     (re.compile(r"\b0x[0-9a-fA-F]{6,}\b"), "0x…"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "[time]"),
     (re.compile(r"\b\d\d:\d\d:\d\d(?:\.\d+)?\b"), "[time]"),
-    (re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?(?:ns|µs|us|μs|ms|s|sec|secs|seconds|min|minutes)\b"), "[duration]"),
+    (
+        re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?\s?(?:ns|µs|us|μs|ms|s|sec|secs|seconds|min|minutes)\b"),
+        "[duration]",
+    ),
     (re.compile(r"(?<=[±+-] )\[duration\]"), "[duration]"),
     (re.compile(r"\b(?:pid|PID|process|thread)[ =:]+\d+"), "[process]"),
     (re.compile(r"ipykernel_\d+"), "ipykernel"),

@@ -36,6 +36,14 @@ def raised(name: str, value: str) -> dict[str, Any]:
         ("<A object at 0x7f3a5c1d2e80>", "<A object at 0x7fffffff0010>"),
         ("took 1.23 s", "took 45 ms"),
         ("CPU times: user 3.1 ms, sys: 1 ms", "CPU times: user 1.1 s, sys: 20 µs"),
+        (
+            "CPU times: user 5 µs, sys: 1e+03 ns, total: 6 µs\nWall time: 1min 2s",
+            "CPU times: total: 0 ns\nWall time: 3 s",
+        ),
+        (
+            "1.2 µs ± 3 ns per loop (mean ± std. dev. of 7 runs, 10,000 loops each)",
+            "3 ms ± 1 µs per loop (a, 10 b)",
+        ),
         ("at 2026-11-30 21:45:12.123", "at 2026-12-01T08:00:00Z"),
         ("{'b', 'a'}", "{'a', 'b'}"),
         ("a      b\n1      2", "a  b\n1  2"),
