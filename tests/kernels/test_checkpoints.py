@@ -237,3 +237,21 @@ async def test_waiting_for_any_child_waits_for_the_codes_own_only(kernel: Checkp
     assert ran.executed.error.startswith("ChildProcessError"), ran.executed
     assert await value(kernel, "mine[0] in waited") == "True"
     assert await kernel.checkpoint()
+
+
+async def test_where_no_kernel_can_be_forked_an_ordinary_one_runs_and_says_why(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif any('bootstrap.py' in word for word in sys.orig_argv):\n"
+        "    print('no forks here', file=sys.stderr, flush=True); os._exit(3)\n"
+    )
+    python.chmod(0o755)
+    kernel = make_kernel(tmp_path, CheckpointKernel, python=str(python))
+    assert isinstance(kernel, CheckpointKernel)
+    try:
+        assert await value(kernel, "1") == "1"
+        with pytest.raises(CheckpointDeclined, match="no forks here"):
+            await kernel.checkpoint()
+    finally:
+        await kernel.close()
