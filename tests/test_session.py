@@ -268,7 +268,9 @@ async def test_the_time_limit_interrupts_and_keeps_partial_output(work: Work) ->
 
 async def test_a_dead_kernel_is_told_with_what_was_lost_and_nothing_runs_twice(work: Work) -> None:
     die = "open('log.txt','a').write('once\\n'); import os; os._exit(9)"
-    await work.run(run_code("rows = [1,2,3]"), run_code(die), run_code("print(rows)"), final("lost"))
+    await work.run(
+        run_code("rows = [1,2,3]"), run_code(die), run_code("print(rows)"), final("lost"), checkpoints="off"
+    )
     assert (work.folder / "log.txt").read_text() == "once\n"
     assert "rows" in work.observed[1]
     assert "NameError" in work.observed[2]

@@ -143,7 +143,8 @@ class ForkableChild(Child):
                 await self._keeper_ended_within(EXIT_GRACE)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # after its end too: the group may live on
-            await asyncio.to_thread(process.wait)
+            while process.poll() is None:  # on no thread: none can be started while the interpreter shuts down
+                await asyncio.sleep(0.002)
         if self._channels is not None:
             await self._channels.close()
         if self._control is not None:

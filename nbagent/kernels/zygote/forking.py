@@ -131,8 +131,10 @@ def _maps() -> list[str]:
 
 # -- in a sleeping fork, and when it wakes --------------------------------------------------------------
 
+OpenFiles = dict[int, tuple[int, int]]  #: descriptor to flags and position
 
-def open_files() -> dict[int, tuple[int, int]]:
+
+def open_files() -> OpenFiles:
     """Give flags and position of every regular file that is open: the position is shared with the parent."""
     found = {}
     for descriptor in _descriptors():
@@ -145,7 +147,7 @@ def open_files() -> dict[int, tuple[int, int]]:
     return found
 
 
-def own_files(files: dict[int, tuple[int, int]]) -> None:
+def own_files(files: OpenFiles) -> None:
     """Open them anew, each at the position that it had."""
     for descriptor, (flags, position) in files.items():
         wanted = flags & (os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK)

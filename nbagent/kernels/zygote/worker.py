@@ -135,6 +135,7 @@ class Family:
             started = time.perf_counter()
             hosts_end, own_end = socket.socketpair()
             forking.pause_openmp()
+            files = forking.open_files()  # before the fork: afterwards this process moves the shared positions on
             if pid := _fork():
                 own_end.close()
                 self._sleepers.append(pid)
@@ -143,19 +144,18 @@ class Family:
                 hosts_end.close()
             else:
                 hosts_end.close()
-                self._sleep(own_end)
+                self._sleep(own_end, files)
 
     def _answer(self, answer: dict[str, Any], passed: socket.socket | None = None) -> None:
         descriptors = [passed.fileno()] if passed is not None else []
         self._kernel.wire.send(CHECKPOINT, [json.dumps(answer).encode()], descriptors)
 
-    def _sleep(self, end: socket.socket) -> None:
+    def _sleep(self, end: socket.socket, files: forking.OpenFiles) -> None:
         """Be a checkpoint until the host wakes it; returns as the kernel."""
         kernel = self._kernel
         kernel.loop.remove_reader(kernel.wire.socket.fileno())
         kernel.wire.replace(end)
         self._is_a_fork()
-        files = forking.open_files()
         while True:
             kernel.wire.next_frame()
             hosts_end, own_end = socket.socketpair()
