@@ -143,7 +143,7 @@ class ForkableChild(Child):
                 await self._keeper_ended_within(EXIT_GRACE)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # after its end too: the group may live on
-            while process.poll() is None:  # on no thread: none can be started while the interpreter shuts down
+            while process.poll() is None:  # noqa: ASYNC110 - no thread can be started while the interpreter shuts down
                 await asyncio.sleep(0.002)
         if self._channels is not None:
             await self._channels.close()
