@@ -36,6 +36,8 @@ def _magic(name: str, line: str, cell: str, files: Files, python: GradePython) -
         return _python_magic(name, line, cell, python)
     if name in calls.SHELL_MAGICS:
         return grade_shell(cell or line, replace(files), python)
+    if name == "sc":
+        return grade_shell(line.partition("=")[2], replace(files), python)
     if name in calls.SHELL_ALIASES:
         return grade_shell(f"{name} {line}", replace(files), python)
     if name == "alias":
@@ -49,11 +51,29 @@ def _magic(name: str, line: str, cell: str, files: Files, python: GradePython) -
         return [Finding("network", "asks a database"), *grade_sql(f"{line}\n{cell}")]
     if name in ("javascript", "js", "html", "HTML"):
         return [Finding("network", "runs in the page")]
+    if name in ("markdown", "svg", "latex") and "//" in cell:
+        return [Finding("network", "is fetched by the page")]
+    if name == "agent" or (name == "config" and re.search(r"agent", line, re.IGNORECASE)):
+        return [Finding("destructive", "changes nbagent's own settings, which are the user's", refused=True)]
+    if name == "pastebin" or (name == "load" and "//" in line):
+        return [Finding("network", f"%{name} {line}".strip()[:60])]
+    if name == "alias_magic":
+        return [Finding("destructive", "gives a magic another name")]
+    if name in ("notebook", "history", "hist") and (written := _written(name, line)):
+        return [files.write(written)]
     if name in calls.READ_MAGICS:
         return []
     if name in ("perl", "ruby", "R", "julia", "node"):
         return [Finding("destructive", f"runs {name}, which is not graded")]
     return [Finding("overwrite", f"runs %{name} {line}".strip()[:60])]
+
+
+def _written(name: str, line: str) -> str:
+    """Give the file that a magic writes its cells to, or ""."""
+    if name == "notebook":
+        return line.strip().strip("\"'")
+    found = re.search(r"(?:^|\s)-f\s*(\S+)", line)
+    return found[1].strip("\"'") if found else ""
 
 
 def _python_magic(name: str, line: str, cell: str, python: GradePython) -> list[Finding]:

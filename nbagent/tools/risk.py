@@ -23,6 +23,8 @@ from nbagent.tools.source import parse
 
 #: Code that runs code that runs code: deeper than this is hiding something.
 DEEPEST = 6
+#: Flags of `os.open` with which nothing is written.
+_QUIET_FLAGS = re.compile(r"(?:(?:\w+\.)?O_(?!WRONLY|RDWR|CREAT|TRUNC|APPEND|TMPFILE)\w+(?: \| )?)+|0")
 
 
 def grade(
@@ -178,6 +180,10 @@ class _Visitor(ast.NodeVisitor):
             self._add("overwrite", f"{name} runs a file")
         elif name in calls.NAMES_ATTRIBUTE:
             self._names_attribute(name, node)
+        elif name == "os.open":
+            self._open_flags(node)
+        elif name.startswith("nbagent."):
+            self._add("destructive", f"{name} works with nbagent itself")
         elif name in calls.UNPICKLES:
             self._unpickles(name, node)
         elif name.startswith(("ctypes.", "cffi.")):
@@ -338,6 +344,11 @@ class _Visitor(ast.NodeVisitor):
         if mode is not None and "x" in mode and path is not None and finding.written == "":
             finding = replace(finding, why=f"makes {path}")
         self.findings.append(finding)
+
+    def _open_flags(self, node: ast.Call) -> None:
+        given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "flags")]
+        if not all(_QUIET_FLAGS.fullmatch(ast.unparse(flags)) for flags in given):
+            self.findings.append(self._files.write(self._path(node, 0)))
 
     # -- arguments --
 

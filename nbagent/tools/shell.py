@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from nbagent.tools.findings import Files, Finding, normal, outside
 from nbagent.tools.findings import words as word_set
+from nbagent.tools.telling import nbagent_itself, sed_acts, what_else
 
 READS = word_set(
     "[ arch awk basename cat cd cmp column comm cut date df diff dirname du echo egrep exit "
@@ -37,7 +38,7 @@ INTERPRETERS = SHELLS | FOREIGN - {"awk", "gawk"} | {"python", "python3", "iex",
 DOWNLOADS = word_set("curl wget http https aria2c fetch iwr irm invoke-webrequest invoke-restmethod")
 #: What an unknown program is asked to do with what there is.
 DESTRUCTIVE_WORDS = word_set("delete destroy drop erase format kill prune purge rm rmi remove terminate wipe")
-WRAPPERS = word_set("builtin command env exec nice nohup setsid stdbuf time timeout")
+WRAPPERS = word_set("builtin busybox command coproc env exec nice nohup setsid stdbuf time timeout")
 KEYWORDS = word_set("if then else elif do while until ! { } fi done esac")
 
 _SUBSTITUTION = re.compile(r"[$<>]\(([^()]*)\)|`([^`]*)`")
@@ -95,12 +96,16 @@ def grade_words(words: list[str], files: Files, python: GradePython) -> list[Fin
     if command in SUPERUSER:
         return [Finding("destructive", f"{command} asks for the superuser's rights", refused=True)]
     if command in WRAPPERS:
-        inner = rest
-        while inner and (inner[0].startswith("-") or re.fullmatch(r"[\d.]+[smhd]?|\w+=.*", inner[0])):
-            inner = inner[1:]
-        return grade_words(inner, files, python)
+        if "-S" in flags or "--split-string" in flags:
+            return grade_shell(" ".join(plain), files, python)
+        return grade_words(_unwrapped(words), files, python)
     if re.search(r"[$`{]", command):
         return [Finding("destructive", "runs a command that the code works out")]
+    if command == "nbagent":
+        return [nbagent_itself(plain)]
+    if command in ("trap", "alias"):
+        texts = plain[:1] if command == "trap" else [word.partition("=")[2] + " $@" for word in plain]
+        return [finding for text in texts for finding in grade_shell(text, files, python)]
     if command in _SPECIAL:
         return _SPECIAL[command](plain, flags, files)
     if command in SHELLS or command in ("eval", "xargs", "parallel", "watch") or command.startswith("python"):
@@ -132,6 +137,7 @@ def _line(words: list[str], files: Files, python: GradePython) -> list[Finding]:
             words_only = [*words_only, program]
         findings += [files.write(target) for target in targets]
         findings += grade_words(words_only, files, python)
+        words_only = _unwrapped(words_only)
         name = words_only[0].rpartition("/")[2] if words_only else ""
         if piped and fetched and name.lower() in INTERPRETERS and _reads_program(words_only[1:]):
             findings.append(Finding("destructive", "runs what it downloads", refused=True))
@@ -141,6 +147,15 @@ def _line(words: list[str], files: Files, python: GradePython) -> list[Finding]:
         if name.lower() in DOWNLOADS:
             files.downloaded.update(_saved_as(words_only, targets))
     return findings
+
+
+def _unwrapped(words: list[str]) -> list[str]:
+    """Give the command that others only start, e.g. `env`."""
+    while words and _name(words[0]) in WRAPPERS:
+        words = words[1:]
+        while words and (words[0].startswith("-") or re.fullmatch(r"[\d.]+[smhd]?|\w+=.*", words[0])):
+            words = words[1:]
+    return words
 
 
 def _commands(words: list[str]) -> Iterator[tuple[list[str], bool]]:
@@ -212,6 +227,8 @@ def _runs_another(command: str, rest: list[str], files: Files, python: GradePyth
     if command.startswith("python"):
         if rest[:1] == ["-m"] and rest[1:2] in (["pip"], ["ensurepip"]):
             return [_known("pip", rest[2:])]
+        if rest[:2] == ["-m", "nbagent"]:
+            return [nbagent_itself(rest[2:])]
         if not rest or set(rest) <= {"--version", "-V", "-h", "--help"}:
             return []
     return [Finding("overwrite", f"runs {' '.join([command, *rest])[:60]}")] if rest else []
@@ -223,15 +240,13 @@ def _reads(command: str, rest: list[str], files: Files, python: GradePython) -> 
     if command == "find":
         if "-delete" in rest:
             return [Finding("destructive", "find -delete")]
-        for flag in ("-exec", "-execdir", "-ok"):
+        for flag in ("-exec", "-execdir", "-ok", "-okdir"):
             if flag in rest:
                 inner = [w for w in rest[rest.index(flag) + 1 :] if w not in ("+", ";")]
                 return grade_words(["$" if w == "{}" else w for w in inner], files, python)
     if "awk" in command and re.search(r"system\s*\(|getline", " ".join(rest)):
         return [Finding("destructive", f"{command} runs commands")]
-    if command == "sort" and "-o" in rest:
-        return [files.write("".join(rest[rest.index("-o") + 1 : rest.index("-o") + 2]) or None)]
-    return []
+    return what_else(command, rest, files)
 
 
 def _known(command: str, rest: list[str]) -> Finding:
@@ -245,7 +260,8 @@ def _known(command: str, rest: list[str]) -> Finding:
             return Finding("read", f"{said} only tells")
         return Finding("network", said)
     if command in NETWORK:
-        return Finding("network", said)
+        destroys = DESTRUCTIVE_WORDS & {word.strip("-").lower() for word in rest}
+        return Finding("destructive" if destroys else "network", said)
     if command in DESTROYS or command.startswith("mkfs"):
         return Finding("destructive", said)
     if command in ("psql", "mysql", "sqlite3", "duckdb", "mongosh", "redis-cli"):
@@ -264,6 +280,8 @@ def _rm(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
 
 def _cp(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
     *sources, target = plain or [""]
+    if "-t" in flags and sources:  # the folder comes first
+        sources, target = [*sources[1:], target], sources[0].rstrip("/") + "/"
     into = len(sources) > 1 or target.endswith("/") or normal(target) == ""
     names = [source.rstrip("/").rpartition("/")[2] for source in sources]
     return [files.write(f"{target}/{name}" if into else target) for name in names]
@@ -285,7 +303,7 @@ def _tee(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
 def _sed(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
     if any(flag.startswith(("-i", "--in-place")) for flag in flags):
         return [Finding("overwrite", f"changes {path}") for path in plain[1:]] or [Finding("overwrite", "sed -i")]
-    return []
+    return sed_acts(plain[0] if plain else "")
 
 
 def _chmod(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
@@ -294,6 +312,9 @@ def _chmod(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
 
 
 def _git(plain: list[str], flags: list[str], files: Files) -> list[Finding]:
+    while "-C" in flags or "-c" in flags:  # their values stand before the action
+        flags = [flag for flag in flags if flag not in ("-C", "-c")]
+        plain = plain[1:]
     action, rest = (plain[0] if plain else ""), plain[1:]
     said = " ".join(["git", *plain[:1], *flags])[:60]
     if action in (
