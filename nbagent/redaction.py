@@ -28,6 +28,11 @@ SHORTEST_SECRET = 8
 #: Lines of a secret with several (a PEM key) that are masked also on their own.
 _SHORTEST_LINE = 32
 _HEAD = 4
+#: Of a secret that was cut by who showed it (`sk-abc...`), this many characters are enough to know it; a secret
+#: that is not much longer is left: so short a beginning could be anything's.
+_CUT_HEAD, _SHORTEST_CUT = 16, 24
+_CUTS = ("...", "…")
+_LONGEST_TAIL = 64
 #: Shorter texts hold no key.
 _SHORTEST_SHAPE = 12
 #: Characters of what was shown that a shape looks back at.
@@ -51,6 +56,7 @@ class Redactor:
         self._masks = {form: mask for form, mask in masks.items() if form not in names}
         self._longest_first = sorted(self._masks, key=len, reverse=True)
         self._sorted = sorted(self._masks)
+        self._long = [form for form in self._longest_first if len(form) >= _SHORTEST_CUT]
         heads = sorted({form[:_HEAD] for form in self._masks})
         self._head = re.compile(f"(?={'|'.join(map(re.escape, heads))})")
 
@@ -99,14 +105,15 @@ class Redactor:
 
     def known(self, text: str) -> str:
         """Mask the secrets whose value is known."""
-        pattern = self._pattern(text)
-        return text if pattern is None else pattern.sub(lambda found: self._masks[found[0]], text)
+        there = self._there(text)
+        return _matching(there).sub(lambda found: there[found[0]], text) if there else text
 
     def split(self, text: str) -> tuple[str, str]:
         """Mask known secrets: give the masked beginning, and the rest that more text could turn into one."""
         if not self._masks:
             return text, ""
-        pattern, shown, position = self._pattern(text), [], 0
+        there, shown, position = self._there(text), [], 0
+        pattern = _matching(there) if there else None
         while True:
             # Whatever comes next, nothing before `open_from` can be part of a secret that is not whole.
             open_from = self._open_from(text, position)
@@ -114,19 +121,25 @@ class Redactor:
             if found is None or found.start() >= open_from:
                 shown.append(text[position:open_from])
                 return "".join(shown), text[open_from:]
-            shown += [text[position : found.start()], self._masks[found[0]]]
+            shown += [text[position : found.start()], there[found[0]]]
             position = found.end()
 
-    def _pattern(self, text: str) -> re.Pattern[str] | None:
-        """Match the secrets that are in `text`: to look for each of them is faster than one large pattern."""
-        there = [form for form in self._longest_first if form in text]
-        return re.compile("|".join(map(re.escape, there))) if there else None
+    def _there(self, text: str) -> dict[str, str]:
+        """Give the secrets that are in `text`, the longest first, also where one is cut, each with its mask.
+
+        To look for each of them is faster than one large pattern.
+        """
+        there = {form: self._masks[form] for form in self._longest_first if form in text}
+        cut = {found: self._masks[form] for form in self._long for found in _cut_short(form, text)}
+        return dict(sorted({**cut, **there}.items(), key=lambda item: -len(item[0]))) if cut else there
 
     def _open_from(self, text: str, start: int) -> int:
         """Give the first position from which all the rest of `text` is the beginning of a secret."""
-        low = max(start, len(text) - len(self._longest_first[0]) + 1)
+        low = max(start, len(text) - len(self._longest_first[0]) - _LONGEST_TAIL - len(_CUTS[0]))
         for position in self._candidates(text, low):
             rest = text[position:]
+            if any(_may_be_cut(form, rest) for form in self._long):
+                return position
             following = bisect_right(self._sorted, rest)
             if following < len(self._sorted) and self._sorted[following].startswith(rest):
                 return position
@@ -179,6 +192,38 @@ class StreamRedactor:
         end = len(text) if over else text.rfind("\n") + 1
         self._line = text[end:]
         return self._redactor.by_patterns(text[:end])
+
+
+def _matching(there: Mapping[str, str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, there)))
+
+
+def _cut_short(secret: str, text: str) -> Iterator[str]:
+    """Give the places where a secret stands cut: its beginning, `...`, and perhaps its end."""
+    start = text.find(secret[:_CUT_HEAD])
+    while start >= 0:
+        head = start + _alike(secret, text[start : start + len(secret)])
+        dots = next((dots for dots in _CUTS if text.startswith(dots, head)), "")
+        if dots and head - start < len(secret):
+            end = head + len(dots)
+            tails = range(min(_LONGEST_TAIL, len(secret) - 1), 1, -1)
+            yield text[start : end + next((n for n in tails if text.startswith(secret[-n:], end)), 0)]
+        start = text.find(secret[:_CUT_HEAD], start + 1)
+
+
+def _alike(first: str, second: str) -> int:
+    """Give the number of characters with which both begin."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _may_be_cut(secret: str, rest: str) -> bool:
+    """Say whether `rest` could be the beginning of a secret that stands cut."""
+    if not rest.startswith(secret[:_CUT_HEAD]) or rest.startswith(secret):
+        return False
+    after = rest[_alike(secret, rest) :]
+    dots = next((dots for dots in _CUTS if after.startswith(dots)), "")
+    return after in ("", ".", "..") or (bool(dots) and after[len(dots) :] in secret[-_LONGEST_TAIL:])
 
 
 def _is_image(kind: object, value: object) -> bool:

@@ -17,6 +17,7 @@ from nbagent.redaction import SHORTEST_SECRET, Redactor
 
 KEY = "sk-test-ABCDEFGHIJKLMNOPQRSTUVWX"
 AWS = "wJalrTESTKEY/EXAMPLE+abcdefghijklmnop"
+LONG = "tk_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0z" * 4
 REDACTOR = Redactor.from_environment({"OPENAI_API_KEY": KEY, "AWS_SECRET_ACCESS_KEY": AWS})
 
 SECRETS = st.text(
@@ -226,6 +227,26 @@ def test_nothing_of_a_secret_is_shown_before_it_is_known_to_be_none() -> None:
     assert stream.feed("IJKLMNOPQRSTUVWX.") == "[masked OPENAI_API_KEY]."
     assert stream.feed("sk-test-ABC") == ""
     assert stream.flush() == "sk-test-ABC"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"0  {LONG[:46]}...\n1", "0  [masked LONG_TOKEN]\n1"),  # a table's cell
+        (f"{LONG[:20]}…", "[masked LONG_TOKEN]"),
+        (f"input_value='{LONG[:25]}...{LONG[-24:]}', x", "input_value='[masked LONG_TOKEN]', x"),
+        (f"{LONG[:25]}...and so on", "[masked LONG_TOKEN]and so on"),
+        (f"{LONG[:20]}.. {LONG[:15]}... {LONG[:20]}", f"{LONG[:20]}.. {LONG[:15]}... {LONG[:20]}"),
+        (f"{LONG}...", "[masked LONG_TOKEN]..."),
+    ],
+)
+def test_a_secret_that_a_table_or_message_cut_is_masked_however_it_comes(text: str, masked: str) -> None:
+    redactor = Redactor({"LONG_TOKEN": LONG})
+    assert redactor.text(text) == masked
+    for size in (1, 2, 7, 40):
+        stream = redactor.stream()
+        pieces = [stream.feed(text[start : start + size]) for start in range(0, len(text), size)]
+        assert "".join(pieces) + stream.flush() == masked
 
 
 def test_ordinary_text_is_not_held_back() -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from nbagent.errors import KernelLost, NbAgentError
-from nbagent.events import ActionStarted, OutputAdded
+from nbagent.events import ActionFinished, ActionStarted, Observed, OutputAdded
 from nbagent.protocols import Tool, ToolResult
 from nbagent.tools.breaker import Breakers
 from nbagent.tools.call import Call, Rest, unavailable
@@ -23,6 +23,8 @@ RETRY_WAITS = (0.2, 0.8, 2.0, 5.0)
 LAST_WORDS = 0.1
 MOST_AT_ONCE = 8
 MOST_CACHED = 200
+#: Characters that a tool may say; the model is shown a part of them and may page through the rest.
+LONGEST_TEXT = 2_000_000
 
 #: What the network's own faults are called, by the root module of the class: the libraries need not be there.
 _CONNECTION_FAULTS = {
@@ -196,13 +198,41 @@ async def run(call: Call, rest: Rest) -> ToolResult:
                 risk=call.risk or "read",
             )
         )
-    result = await call.tool.run(call.values, context)
+    try:
+        result = proper(await call.tool.run(call.values, context))
+    except SystemExit as error:  # an async tool's own: it must not end the loop
+        raise RuntimeError(f"SystemExit: {error}") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("CancelledError: it cancelled its own work, nobody stopped it") from error
     call.fault = False
     if result.text.strip() and not context.shown and result.answer is None:
         # What the tool says is shown to the user, too, as what code prints is.
         text = cut(context.redactor.text(result.text.strip("\n")), context.observation_characters)
         context.emit(OutputAdded(output={"output_type": "stream", "name": "stdout", "text": f"{text}\n"}))
     return result
+
+
+def proper(result: ToolResult) -> ToolResult:
+    """Check what a tool gave: it may be anything, and what is no result is the tool's fault.
+
+    A very long text loses its middle here, at ends of lines: to mask it whole would hold up the run.
+
+    Raises:
+        TypeError: it is no `ToolResult`, or a field of it is of another type.
+        ValueError: a field has a value that is none of those it may have.
+    """
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"the tool gave {type(result).__name__}, not a ToolResult")
+    for name in ("text", "summary", "notice", "changes", "answer"):
+        value = getattr(result, name)
+        if not isinstance(value, str) and not (name == "answer" and value is None):
+            raise TypeError(f"the tool gave {type(value).__name__} for {name} of its ToolResult, not a text")
+    ActionFinished(status=result.status, seconds=0, execution_count=result.execution_count)
+    Observed(text="", images=list(result.images))
+    return replace(result, text=cut(result.text, LONGEST_TEXT)) if len(result.text) > LONGEST_TEXT else result
 
 
 def is_connection_fault(error: BaseException) -> bool:

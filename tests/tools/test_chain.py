@@ -260,9 +260,49 @@ async def test_no_exception_of_a_tools_own_ends_the_run(desk: Desk, raised: Base
         """Raise."""
         raise raised
 
-    status, text = await desk.call(desk.gateway(bad), "bad")
+    @tool(timeout=None)
+    async def bad_async() -> str:
+        """Raise."""
+        raise raised
+
+    for one in (bad, bad_async)[: 1 if isinstance(raised, KeyboardInterrupt) else 2]:
+        status, text = await desk.call(desk.gateway(one), one.name)
+        assert status == "error"
+        assert type(raised).__name__ in text
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"status": "fine"}, "status"),
+        ({"text": None}, "text"),
+        ({"notice": 5}, "notice"),
+        ({"answer": 5}, "answer"),
+        ({"execution_count": "a"}, "execution_count"),
+        ({"images": [1]}, "images"),
+    ],
+)
+async def test_a_result_that_is_none_is_the_tools_fault(desk: Desk, given: dict[str, Any], fault: str) -> None:
+    @tool
+    def odd() -> ToolResult:
+        """Give what is no result."""
+        return ToolResult(**{"status": "ok", "text": "", **given})
+
+    status, text = await desk.call(desk.gateway(odd), "odd")
     assert status == "error"
-    assert type(raised).__name__ in text
+    assert fault in text
+
+
+async def test_a_text_without_end_does_not_hold_up_the_run(desk: Desk) -> None:
+    @tool
+    def long() -> str:
+        """Say much."""
+        return "head\n" + "x" * 30_000_000 + "\ntail"
+
+    began = time.monotonic()
+    status, text = await desk.call(desk.gateway(long), "long")
+    assert (status, text.count("head"), text.count("tail")) == ("ok", 1, 1)
+    assert time.monotonic() - began < 5
 
 
 class Mute(Exception):
