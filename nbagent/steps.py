@@ -16,6 +16,7 @@ from nbagent.events import (
     Event,
     KernelDied,
     KernelStarted,
+    Observed,
     Output,
     OutputAdded,
     PlanMade,
@@ -60,6 +61,7 @@ class Step:
     seconds: float = 0.0
     summary: str = ""
     outputs: list[Output] = field(default_factory=list)
+    observed: str = ""  #: what the model was told of it
     died: bool = False
     state_lost_before: bool = False
     placed: bool = False
@@ -104,6 +106,7 @@ class _Reader:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._open: list[Step] = []
+        self._finished: Step | None = None
         self._kernels = 0
         self._lost = False
 
@@ -124,6 +127,9 @@ class _Reader:
                 step = self._step_of(event)
                 if step is not None:
                     self._add(step, event)
+            case Observed():
+                if self._finished is not None and self._finished.call_id == event.call_id:
+                    self._finished.observed = event.text
             case Undone():
                 for item in self.items:
                     if isinstance(item, Step) and item.seq in event.actions:
@@ -186,6 +192,7 @@ class _Reader:
                 step.status, step.seconds, step.summary = event.status, event.seconds, event.summary
                 self._place(step)
                 self._open = [other for other in self._open if other is not step]
+                self._finished = step
 
     def _lose(self, lost: Lost) -> None:
         for step in self._open:

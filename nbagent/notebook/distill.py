@@ -131,8 +131,9 @@ def _shows_figure(step: Step) -> bool:
 
 
 def _writes(grader: Grader, code: str) -> bool:
+    """Whether code makes, changes or deletes files or folders. An empty folder is no file that changed."""
     paths, anywhere = grader.touches(code)
-    return bool(paths) or anywhere
+    return bool(paths) or anywhere or grader.grade(code)[0] in ("write", "overwrite", "destructive")
 
 
 def _imports(flow: Flow, kept: set[int]) -> list[int]:

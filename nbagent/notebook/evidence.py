@@ -20,17 +20,17 @@ _COMMON = words("the and for are was were with that this from has have not its a
 def supporting(answer: str, task: str, steps: Sequence[Step]) -> list[Step]:
     """Give the fewest steps whose outputs show what the answer says that the task did not; later ones first.
 
-    Without an answer, or where no output shows any of it, that is the last step with an output.
+    Figures that no output shows are looked for in what the model was told of the variables that a step changed.
+    Without an answer, or where nothing shows any of it, that is the last step with an output.
     """
     shown = [_text(step)[-LONGEST_TEXT:] for step in steps]
     figures, said = _figures(answer) - _figures(task), _words(answer) - _words(task)
-    for found in (
-        [_shown_figures(text, figures) for text in shown],
-        [_shown_words(text, said) for text in shown],
-    ):
-        chosen = _cover(found)
-        if chosen:
-            return [steps[index] for index in chosen]
+    by_output = [_shown_figures(text, figures) for text in shown]
+    left = figures.difference(*by_output)
+    told = [_shown_figures(step.observed[-LONGEST_TEXT:], left) for step in steps]
+    chosen = _cover(by_output) + _cover(told) or _cover([_shown_words(text, said) for text in shown])
+    if chosen:
+        return [steps[index] for index in dict.fromkeys(chosen)]
     with_output = [step for step, text in zip(steps, shown, strict=True) if text.strip()]
     return (with_output or list(steps))[-1:]
 

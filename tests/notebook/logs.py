@@ -16,6 +16,7 @@ from nbagent.events import (
     Event,
     KernelDied,
     KernelStarted,
+    Observed,
     Output,
     OutputAdded,
     Reasoning,
@@ -81,6 +82,10 @@ class Log:
         for output in outputs:
             self.add(OutputAdded(output=output, call_id=call))
         return self.add(ActionFinished(status=status, seconds=0.5, summary=summary, call_id=call))
+
+    def observed(self, text: str) -> Log:
+        """What the model is told of the last action."""
+        return self.add(Observed(text=text, call_id=f"call_{self._calls}"))
 
     def failed(self, code: str, line: str = "ValueError: no") -> Log:
         return self.ran(code, raised(line), status="error", summary=line)

@@ -45,6 +45,10 @@ def kept(log: Log) -> list[str]:
         (["import random", "random.random()", "random.seed(1)", "print(random.random())"], [0, 2, 3]),
         (["x = 1", "class A:\n    x = 5\n    def f(self): return 2", "y = 2", "print(x)"], [0, 3]),
         (["T = int", "def f(a: T) -> T: return a", "y = 2", "print(f(1))"], [0, 1, 3]),
+        (
+            ["D = 1\ndef d(f): return f", "class A:\n    @d\n    def f(self, n=D): return n", "y = 2", "print(A)"],
+            [0, 1, 3],
+        ),
         (["import warnings\nwarnings.filterwarnings('ignore')", "x = 2", "print(1)"], [0, 2]),
         (["import numpy as np\nnp.set_printoptions(precision=2)", "x = 2", "print(np.pi)"], [0, 2]),
         (["import matplotlib.pyplot as plt\nplt.rcParams['font.size'] = 9", "x = 2", "print(1)"], [0, 2]),
@@ -104,8 +108,9 @@ def test_roots_are_what_the_answer_rests_on_figures_files_and_what_was_adopted()
     log.ran("c = 5").ran("draw()", FIGURE).ran("open('x.txt', 'w').close()").ran("e = 6").ran(
         "print('end')", stream("end")
     )
+    log.ran("!mkdir kept").ran("!ls")
     log.answer("It is 4.45.").add(Adopted(name="e", summary="int"))
-    assert kept(log) == ["b = 4\nprint(b)", "draw()", "open('x.txt', 'w').close()", "e = 6"]
+    assert kept(log) == ["b = 4\nprint(b)", "draw()", "open('x.txt', 'w').close()", "e = 6", "!mkdir kept"]
 
 
 def test_the_last_output_that_shows_the_most_of_the_answer_is_the_root() -> None:
@@ -122,6 +127,8 @@ def test_the_last_output_that_shows_the_most_of_the_answer_is_the_root() -> None
     assert kept(log) == ["print(1)"]
     log = Log().task("Which?").ran("print(1)", stream("5")).ran("x = 1").answer("Unclear.")
     assert kept(log) == ["print(1)"]
+    log = Log().task().ran("print(1)", stream("5")).ran("x = 7.5").observed("Changed: x float 7.5").ran("y = 1")
+    assert kept(log.answer("It is 7.5, of 5.")) == ["print(1)", "x = 7.5"]
 
 
 def test_every_run_that_answered_keeps_what_it_needs(tmp_path: Path) -> None:

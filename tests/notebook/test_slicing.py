@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from nbagent.notebook.slicing.flow import Flow
 from nbagent.notebook.slicing.state import Source
 from nbagent.tools.risk import Grader
+from tests.notebook.library_ways import LIBRARY_WAYS
 from tests.notebook.programs import LIST_CHANGES, ROUNDABOUT, Program, programs
 
 
@@ -52,6 +53,15 @@ def test_no_way_to_change_a_list_is_missed(template: str) -> None:
             kept = sliced(program)
             assert executed([cell for index, cell in enumerate(program) if index in kept]) == executed(program)
             assert len(program) - 2 not in kept or "exec(" in template
+
+
+@pytest.mark.parametrize("way", LIBRARY_WAYS, ids=lambda way: way.partition("|")[2])
+def test_what_a_library_changes_is_not_missed(way: str) -> None:
+    *cells, shown = way.split("|")
+    program = [*cells, "unused = 1", shown]
+    kept = sliced(program)
+    assert executed([cell for index, cell in enumerate(program) if index in kept]) == executed(program)
+    assert len(program) - 2 not in kept
 
 
 def test_a_slice_gives_the_same_values_and_most_dead_cells_are_gone() -> None:

@@ -287,6 +287,8 @@ class CellScanner(CallScanner):
         last = function.attr if isinstance(function, ast.Attribute) else dotted.rpartition(".")[2]
         if isinstance(function, ast.Name) and self.is_builtin(function.id):
             return function.id in knowledge.ITERATORS
+        if dotted in knowledge.VIEW_FUNCTIONS:
+            return False
         if last in knowledge.ITERATOR_FUNCTIONS or dotted.startswith("itertools.") or dotted == "csv.reader":
             return True
         if dotted and dotted.partition(".")[0] in knowledge.PURE_PACKAGES and not dotted.startswith("csv."):

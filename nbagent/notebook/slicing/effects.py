@@ -11,6 +11,8 @@ from nbagent.notebook.slicing.sources import FRESH, Sources
 from nbagent.tools.cell_names import names_of
 from nbagent.tools.source import parse
 
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_WITH_AT = re.compile(r"@([^\W\d]\w*)")
 _IN_SHELL = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)|\{([^{}]+)\}")
 
 
@@ -31,6 +33,7 @@ class CallScanner(Scanner):
         if not (isinstance(function, ast.Name) and self.is_builtin(function.id) and self._only_looks(node)):
             self.use_all(function, *node.args, *node.keywords)
         dotted = self.dotted(function)
+        self._texts(function, node)
         receiver = self.sources(function.value) if isinstance(function, ast.Attribute) else FRESH
         self.handed_on(receiver, node)
         if isinstance(function, ast.Name) and self.is_builtin(function.id):
@@ -53,6 +56,27 @@ class CallScanner(Scanner):
             receiver = self.sources(node.value)
             if self.changes_by_method(receiver, node.attr) or changing:
                 self.change_all(receiver, deep=True)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """A text may name variables, as in `table.query("price > @limit")`."""
+        for name in _WITH_AT.findall(node.value) if isinstance(node.value, str) else ():
+            self.mentioned(name)
+
+    def mentioned(self, name: str) -> None:
+        """A text names what may be a variable."""
+        if self.is_bound(name):
+            self.load(name)
+
+    def _texts(self, function: ast.expr, node: ast.Call) -> None:
+        """Look up the variables that texts name, where what is called reads texts."""
+        last = function.attr if isinstance(function, ast.Attribute) else self.dotted(function).rpartition(".")[2]
+        if last not in knowledge.TEXT_READERS:
+            return
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            for part in ast.walk(argument):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    for name in _IDENTIFIER.findall(part.value):
+                        self.mentioned(name)
 
     def handed_on(self, receiver: Sources, node: ast.Call) -> None:
         """Arguments of a call may be functions, which it may call with what it has."""
@@ -91,8 +115,12 @@ class CallScanner(Scanner):
         package, last = parts[0], parts[-1]
         self._draws(dotted, node)
         arguments = self.arguments(node)
-        if last in knowledge.ARGUMENT_CHANGING:
+        written = {keyword.arg for keyword in node.keywords} & knowledge.WRITTEN_KEYWORDS
+        of_class = len(parts) > 2 and (parts[-2][:1].isupper() or parts[-2] == "ndarray")
+        if last in knowledge.ARGUMENT_CHANGING or written or (package == "numpy" and last == "at"):
             self.change_all(arguments, deep=True)
+        elif of_class and last not in knowledge.PURE_METHODS and not last.startswith("from_"):
+            self.change_all(self.sources(node.args[0] if node.args else None), deep=True)
         if dotted in knowledge.SEEDS:
             self.state(f"random {knowledge.SEEDS[dotted]}", renewed=True)
         elif set(parts[1:-1]) & knowledge.SETTINGS:
@@ -112,8 +140,12 @@ class CallScanner(Scanner):
             self.opaque(f"calls {dotted}")
 
     def _method(self, function: ast.Attribute, node: ast.Call) -> None:
-        receiver, arguments, name = self.sources(function.value), self.arguments(node), function.attr
-        inplace = any(keyword.arg in ("inplace", "out") for keyword in node.keywords)
+        receiver, arguments, name = self.owner(function.value), self.arguments(node), function.attr
+        if isinstance(function.value, ast.Name) and self.is_builtin(
+            function.value.id
+        ):  # as in `list.append(a, 1)`
+            receiver = self.sources(node.args[0] if node.args else None)
+        inplace = any(keyword.arg in knowledge.WRITTEN_KEYWORDS for keyword in node.keywords)
         own = self.changes_by_method(receiver, name)
         if own is None and name in knowledge.DRAWING_METHODS | knowledge.FITTING_METHODS:
             self._draws(f"numpy.random.{name}", node)
@@ -122,7 +154,9 @@ class CallScanner(Scanner):
         if name in knowledge.FIGURE_METHODS or "ax" in {keyword.arg for keyword in node.keywords}:
             self.state("figure")
             self.change_all(arguments, deep=True)
-        if own is False or (own is None and name in knowledge.PURE_METHODS and not inplace):
+        # A thread's, and a logger's, are named like a text's and a table's.
+        other = (name == "join" and not node.args) or (name == "info" and bool(node.args))
+        if own is False or (own is None and name in knowledge.PURE_METHODS and not inplace and not other):
             return
         self.change_all(receiver, deep=name not in knowledge.CONTAINER_METHODS or bool(own))
         self.absorb(receiver, arguments)

@@ -240,6 +240,9 @@ class BodyScanner(CallScanner):
     def is_bound(self, name: str) -> bool:
         return name in self._local
 
+    def mentioned(self, name: str) -> None:
+        self.load(name)
+
     def state(self, name: str, *, renewed: bool = False, certain: bool = True) -> None:
         self.found.states.add(name if certain else name + PERHAPS)
 

@@ -39,7 +39,7 @@ PURE_METHODS = (
             *(datetime.timedelta, pathlib.PurePosixPath, re.Pattern, re.Match),
         )
         for name in dir(kind)
-        if not name.startswith("_")
+        if not name.startswith("_") and name not in ("start", "stop", "step")  # threads and timers have these, too
     )
     | words(
         "get keys values items copy exists is_file is_dir read_text read_bytes stat iterdir glob rglob resolve"
@@ -84,9 +84,15 @@ CONTAINER_METHODS = words(
     "extendleft rotate difference_update intersection_update symmetric_difference_update move_to_end"
 )
 #: Methods and functions whose value is used up by whoever goes through it.
-ITERATOR_FUNCTIONS = words("finditer iterrows itertuples iterdir glob iglob rglob scandir walk reader DictReader")
+#: Open files and buffers are among them: each read and write moves on in them.
+ITERATOR_FUNCTIONS = words(
+    "finditer iterrows itertuples iterdir glob iglob rglob scandir walk reader DictReader open popen fdopen "
+    "urlopen StringIO BytesIO TextIOWrapper NamedTemporaryFile TemporaryFile SpooledTemporaryFile"
+)
 #: Functions whose value holds nothing of their arguments, with all of the named modules.
 FRESH_FUNCTIONS = frozenset({"copy.deepcopy", "numpy.array", "numpy.copy", "json.dumps", "json.loads"})
+#: Functions named like methods that give something new, which give views.
+VIEW_FUNCTIONS = frozenset({"numpy.split", "PIL.Image.open"})
 FRESH_MODULES = ("math.", "statistics.", "datetime.", "random.", "time.", "os.path.", "re.")
 #: Functions that give a new container of what they were given.
 SHALLOW_FUNCTIONS = frozenset({"copy.copy", "pandas.concat", "pandas.merge", "collections.Counter"})
@@ -96,8 +102,13 @@ FRESH_ATTRIBUTES = words("shape size ndim dtype dtypes empty nbytes name __name_
 #: Methods and functions that change their arguments.
 ARGUMENT_CHANGING = words(
     "shuffle fill_diagonal copyto put place putmask heappush heappop heapify heapreplace heappushpop insort "
-    "insort_left insort_right readinto readinto1"
+    "insort_left insort_right readinto readinto1 setitem delitem iadd iand iconcat ifloordiv ilshift imatmul imod "
+    "imul ior ipow irshift isub itruediv ixor to_sql to_excel to_hdf"
 )
+#: Keyword arguments that name what a call writes its result into, or say that it does.
+WRITTEN_KEYWORDS = words("out inplace overwrite_a overwrite_b overwrite_x overwrite_input")
+#: Functions and methods that read names of the namespace in a text: SQL over tables, formulas.
+TEXT_READERS = words("query eval evaluate sql execute sqldf from_formula ols glm logit probit poisson")
 
 #: Packages whose functions leave their arguments and their own state alone, but for the names above and below.
 PURE_PACKAGES = words(

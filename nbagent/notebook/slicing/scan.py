@@ -32,11 +32,10 @@ class Scanner(Tracer, ast.NodeVisitor):
         """Whatever is mentioned may be called."""
         for node in nodes:
             for inner in ast.walk(node):
-                if (
-                    isinstance(inner, ast.Name)
-                    and inner.id not in self._standing
-                    and not self.is_builtin(inner.id)
-                ):
+                if isinstance(inner, ast.Name) and inner.id in self._standing:
+                    for name in self._standing[inner.id]:
+                        self.use(name)
+                elif isinstance(inner, ast.Name) and not self.is_builtin(inner.id):
                     self.use(inner.id)
 
     def change(self, name: str, *, deep: bool) -> None:
@@ -163,8 +162,8 @@ class Scanner(Tracer, ast.NodeVisitor):
         if self._is_of_a_module(owner):
             self.state("settings")
             return
-        self.change_all(self.sources(owner))
-        self.absorb(self.sources(owner), sources)
+        self.change_all(self.owner(owner))
+        self.absorb(self.owner(owner), sources)
 
     def _is_of_a_module(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Attribute | ast.Subscript):
@@ -258,17 +257,24 @@ class Scanner(Tracer, ast.NodeVisitor):
     visit_ImportFrom = visit_Import  # noqa: N815
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._head(node)
+        self.use_all(*node.decorator_list)
+        self.define(node)
+
+    def _head(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Visit what is evaluated when a function is made."""
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         self.run([*node.decorator_list, *arguments.defaults, *arguments.kw_defaults, node.returns])
         self.run(argument.annotation for argument in every if argument is not None)
-        self.use_all(*node.decorator_list)
-        self.define(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.run([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._head(item)
         self.use_all(*node.decorator_list, *node.bases)
         self.define(node)
 

@@ -82,7 +82,11 @@ class Tracer:
                     return Sources(part=self._standing[name])
                 return FRESH if name in self.modules else Sources(alias=frozenset({name}))
             case ast.Attribute(value=value, attr=attr):
-                return FRESH if attr in knowledge.FRESH_ATTRIBUTES else self.sources(value).as_part()
+                owner = self.sources(value)
+                own = (
+                    self.changes_by_method(owner, attr) is not None
+                )  # a class of the session's has it its own way
+                return owner.as_part() if own or attr not in knowledge.FRESH_ATTRIBUTES else FRESH
             case ast.Subscript(value=value, slice=index):
                 return self.sources(value).as_held() if _copies(index) else self.sources(value).as_part()
             case ast.Call():
@@ -135,7 +139,8 @@ class Tracer:
         dotted = self.dotted(function)
         if dotted:
             last = dotted.rpartition(".")[2]
-            if dotted in knowledge.FRESH_FUNCTIONS or last in knowledge.FRESH_METHODS:
+            fresh = dotted in knowledge.FRESH_FUNCTIONS or last in knowledge.FRESH_METHODS
+            if fresh and dotted not in knowledge.VIEW_FUNCTIONS and "copy" not in {k.arg for k in node.keywords}:
                 return FRESH
             if dotted.startswith(knowledge.FRESH_MODULES):
                 return arguments.as_part() if last in ("choice", "match", "search", "sample") else FRESH
@@ -155,6 +160,15 @@ class Tracer:
     def sources_of_call(self, name: str, arguments: Sources) -> Sources:
         """Give the sources of what a call of the session's own function gives."""
         return Sources(part=arguments.every, made=frozenset({name}))
+
+    def owner(self, node: ast.expr) -> Sources:
+        """Give the sources of what is stored into, or changed by a method: an attribute that looks new is not."""
+        sources = self.sources(node)
+        if sources.every:
+            return sources
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        return self.sources(node).as_part() if isinstance(node, ast.Name) else FRESH
 
     def arguments(self, node: ast.Call) -> Sources:
         """Give the sources of a call's arguments."""
