@@ -39,7 +39,7 @@ class Beside:
         variables: Callable[[], Sequence[Variable]],
     ) -> Beside:
         """Make them for a run; `variables` lists those of the kernel."""
-        aside = Aside(choice.model, conversation, meter, emit)
+        aside = Aside(choice.model, conversation, meter, emit, choice.patience)
         planner = Planner(
             settings.plan, aside, conversation, emit, None if settings.approve == "off" else meter.asked
         )

@@ -41,6 +41,10 @@ CUTS_SILENTLY = (
     "Older steps are summed up from now on; better raise it there (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH; "
     "llama.cpp: --ctx-size)."
 )
+COUNTS_FEW = (
+    "The server counts about {tokens:,} tokens, fewer than were sent. If its answers miss the point, it cuts "
+    "requests: raise its window (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH; llama.cpp: --ctx-size)."
+)
 SAID = "The server says that its window is {tokens:,} tokens."
 TOO_LARGE = (
     "System prompt, tools and task with its context take about {fixed:,} tokens, too many for a window of "
@@ -151,6 +155,7 @@ class Compactor:
         large = self.conversation.estimated_tokens > SMALL_WINDOW * SHARE
         self._hear(await self.window.said(WINDOW_SECONDS if self._first and large else 0))
         self._first = False
+        self._doubts_guess()
         if (end := self._too_large(self.limit)) is not None:
             return end
         if self.conversation.estimated_tokens > self.limit:
@@ -178,8 +183,15 @@ class Compactor:
         if usage.estimated:
             return
         tokens = self.window.counted(self._estimated, usage.prompt_tokens, usage.cached_tokens)
-        if tokens is not None:
+        if tokens is not None and not self._doubts_guess():
             self.emit(WindowLearned(tokens=tokens, why=CUTS_SILENTLY.format(tokens=tokens)))
+
+    def _doubts_guess(self) -> bool:
+        """Give up a window that counts alone told of where no work fits in it: rather the counts are wrong."""
+        if self._too_large(self.limit) is None or not (guessed := self.window.give_up_guess()):
+            return False
+        self.emit(WindowLearned(tokens=self.window.tokens, why=COUNTS_FEW.format(tokens=guessed)))
+        return True
 
     def _hear(self, said: int | None) -> None:
         """Speak of the server's word where it is less than the user had set."""

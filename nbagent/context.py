@@ -117,9 +117,10 @@ class Conversation:
             case ActionProposed():
                 self._pending.actions[event.call_id] = Action(event.call_id, event.tool, event.arguments)
             case ActionEdited():
-                edited = self._pending.actions[event.call_id]
-                self._pending.actions[event.call_id] = Action(event.call_id, edited.tool, event.arguments)
-                self._pending.edited = True
+                # Of a torn log the line of the call itself may be lost.
+                if (edited := self._pending.actions.get(event.call_id)) is not None:
+                    self._pending.actions[event.call_id] = Action(event.call_id, edited.tool, event.arguments)
+                    self._pending.edited = True
             case ActionFinished():
                 self._must_act = event.status in ("error", "invalid", "timeout")
             case Observed():
@@ -139,6 +140,7 @@ class Conversation:
             case Compacted():
                 self._compact(event)
             case AsideAsked():
+                self._close_step()  # what was said of the last step belongs to what is asked about
                 self._asked = event
             case _:
                 pass

@@ -67,6 +67,8 @@ class Guards:
     _denied_by_user: int = 0
     _denied_by_nobody: int = 0
     _warned_of_limit: bool = False
+    _told: set[str] = field(default_factory=set)  #: guards that spoke in answer to this reply
+    _heard: bool = False  #: one spoke before it, so that the model could heed it
 
     def before_step(self, step: int) -> End | None:
         """Say whether step number `step` (from 1) may begin."""
@@ -98,8 +100,10 @@ class Guards:
         return Nudge("format", correction)
 
     def usable_reply(self) -> None:
-        """A reply with an action or an answer ends the streaks of empty and malformed ones."""
+        """A reply with an action or an answer begins: it ends the streaks of empty and malformed ones."""
         self._empty = self._malformed = 0
+        self._heard |= bool(self._told)
+        self._told.clear()
 
     def denied(self, *, by_user: bool) -> End | None:
         """Count a refusal."""
@@ -116,13 +120,22 @@ class Guards:
         return None
 
     def acted(self, action: Action, status: ActionStatus, result: str, changes: str = "") -> Nudge | End | None:
-        """Take note of an action, its result and what it changed; notice repetition, idling and failure."""
+        """Take note of an action, its result and what it changed; notice repetition, idling and failure.
+
+        However many actions a reply has: it is told once, and the run ends only after the model could heed it.
+        """
         failed = status in ("error", "invalid", "timeout")
         news = self._history.add(action, result, changes, failed=failed)
         polling = not failed and waits(action)
         self._failures = self._failures + 1 if failed else 0
         self._nothing_new = 0 if news else self._nothing_new + (not polling)
-        return self._repeating(polling) or self._failing() or self._idling()
+        word = self._repeating(polling) or self._failing() or self._idling()
+        if isinstance(word, End):
+            return word if self._heard else None
+        if word is None or word.guard in self._told:
+            return None
+        self._told.add(word.guard)
+        return word
 
     def _repeating(self, polling: bool) -> Nudge | End | None:
         repeats, period = self._history.repeats()

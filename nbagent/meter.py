@@ -40,6 +40,7 @@ class Meter:
     _longest_reply: int = 0
     _ratio: float = 1.0  #: tokens that the server counts for one that we estimate
     _questions: int = 0
+    _first_cost: float = 0.0  #: the `max_cost` that the user gave
     _began: float = field(default_factory=time.monotonic)
     _waited: float = 0.0  #: seconds that the user took to answer
 
@@ -98,7 +99,7 @@ class Meter:
                     f"{coming.total_tokens:,}, more than max_tokens ({self.max_tokens:,}) allows.",
                 )
         while (end := self._too_dear(estimated_prompt)) is not None:
-            if not await self._granted(end.message):
+            if not await self._granted(end.message, self._cost(self.spent + self._coming(estimated_prompt))):
                 return end
         return None
 
@@ -137,11 +138,12 @@ class Meter:
             f"({dollars(self.max_cost)}) allows.",
         )
 
-    async def _granted(self, why: str) -> bool:
-        """Ask for as much again. Nobody there to answer is no."""
+    async def _granted(self, why: str, wanted: float) -> bool:
+        """Ask for as much again, as often as `wanted` dollars take it. Nobody there to answer is no."""
         assert self.max_cost is not None
         self._questions += 1
-        more = self.max_cost / self._questions  # the amount that the user first gave
+        self._first_cost = self._first_cost or self.max_cost
+        more = self._first_cost * max(1, math.ceil((wanted - self.max_cost) / self._first_cost))
         call_id, request = f"budget_{self._questions}", secrets.token_hex(4)
         question = f"Spend up to {dollars(more)} more on this task?"
         reason = why.removeprefix("Stopped at ").rstrip(".")

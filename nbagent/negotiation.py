@@ -19,6 +19,7 @@ from nbagent.models.choose import Choice
 from nbagent.models.dialects import dialect_named
 from nbagent.models.dialects.fences import FenceReader
 from nbagent.models.json_stream import parse_liberally
+from nbagent.models.refusals import DROPPABLE
 from nbagent.prompt import system_prompt
 from nbagent.protocols import Dialect
 from nbagent.remembered import Known, Remembered
@@ -72,7 +73,10 @@ class Negotiation:
     _varied: bool = False
 
     def __post_init__(self) -> None:
-        self._known = self.memory.known(self.choice.key)
+        known = self.memory.known(self.choice.key)
+        # The file lies where anybody can edit it: what no server could have refused is not left out.
+        refused = tuple(name for name in known.refused if name in DROPPABLE and name != "tools")
+        self._known = known.model_copy(update={"refused": refused})
         if self.choice.negotiable and self._known.dialect is not None:
             self.choice = replace(self.choice, dialect=self._known.dialect, why="what this model acted in before")
         self.dialect, self.gateway = dialect_named(self.choice.dialect), self.gateway_for(self.choice)

@@ -18,6 +18,7 @@ from nbagent.events import (
     ActionFinished,
     ActionProposed,
     ActionStarted,
+    AsideAnswered,
     Event,
     FilesChanged,
     KernelRestored,
@@ -102,7 +103,7 @@ def endings_of(events: Sequence[Event]) -> list[Event]:
         if isinstance(event, ActionProposed):
             answer = _answer(event.call_id, in_flight)
             endings += [end.model_copy(update={**where, "call_id": event.call_id}) for end in answer]
-    usage = sum((event.usage for event in run if isinstance(event, StepFinished)), Usage())
+    usage = sum((event.usage for event in run if isinstance(event, StepFinished | AsideAnswered)), Usage())
     message = "nbagent was ended in mid-run. What was done before is kept; `continue` goes on from there."
     finished = RunFinished(
         reason="interrupted",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from nbagent.aside import Aside
-from nbagent.events import AsideAnswered, Reason, Usage
+from nbagent.events import Reason
 from nbagent.figures import unsupported
 from nbagent.guards import End
 from nbagent.models.dialects.fences import FenceReader
@@ -22,7 +20,7 @@ LIMITS: dict[Reason, str] = {
 }
 #: Stands before the summary wherever it is shown.
 UNFINISHED = "Not an answer. The model's summary of the unfinished work:"
-#: Seconds that the last call may take: the limit was reached already.
+#: Seconds that the last call may take, as the limit was reached already; what came by then is shown.
 SECONDS = 60.0
 #: Figures of a summary that are named where nothing shows them.
 FIGURES_NAMED = 5
@@ -33,14 +31,7 @@ async def sum_up(end: End, aside: Aside) -> str:
     if end.reason not in LIMITS:
         return ""
     question = text_named("sum_up").replace("{limit}", LIMITS[end.reason])
-    try:
-        async with asyncio.timeout(SECONDS):
-            words = in_prose(await aside.ask("sum_up", question))
-    except TimeoutError:
-        usage = aside.meter.add(Usage(estimated=True), aside.conversation.estimated_tokens)
-        late = f"no summary within {SECONDS:g} s"
-        aside.emit(AsideAnswered(purpose="sum_up", text="", usage=usage, failed=late))
-        return ""
+    words = in_prose(await aside.ask("sum_up", question, seconds=SECONDS * aside.patience))
     # As an answer would be, it is held against what was observed; there is no step left to ask for more.
     missing = ", ".join(unsupported(words, aside.conversation.observed())[:FIGURES_NAMED])
     return f"{words}\n(In nothing that was observed: {missing}.)" if missing else words

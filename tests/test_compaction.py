@@ -274,6 +274,7 @@ class Run:
 
 async def test_the_model_sums_up_where_the_window_is_large_and_the_request_is_in_the_log() -> None:
     run = Run(20_000, [say("The mean of price is 2.9; df holds shop.csv.")], steps=16)
+    run.emit(Nudged(guard="reflection", text="Look at the prices first."))  # said after the step was closed
     assert await run.compactor.make_room() is None
     (event,) = run.of(Compacted)
     assert event.by == "model"
@@ -350,6 +351,18 @@ async def test_a_server_that_cuts_in_silence_is_noticed_once_and_the_task_surviv
         await run.compactor.make_room()
         run.compactor.counted(Usage(prompt_tokens=2000))
     assert len(run.of(WindowLearned)) == 1
+
+
+async def test_a_guessed_window_that_no_work_fits_in_is_given_up_and_counts_are_believed_no_more() -> None:
+    run = Run(32_768, steps=9)
+    for _ in range(5):
+        assert await run.compactor.make_room() is None, "a server with odd counts is no reason to stop"
+        run.compactor.counted(Usage(prompt_tokens=600))
+        run.add_steps(1)
+    assert run.window.tokens == 32_768
+    believed, given_up = run.of(WindowLearned)
+    assert (believed.tokens, given_up.tokens) == (600, 32_768)
+    assert "counts about 600 tokens, fewer than were sent" in given_up.why
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from nbagent.context import NOT_RUN, Conversation
 from nbagent.events import (
+    ActionEdited,
     ActionFinished,
     ActionProposed,
+    AsideAsked,
+    Compacted,
     DialectChosen,
     DialectName,
     Event,
@@ -111,6 +114,21 @@ def test_the_system_prompt_is_first_and_the_task_verbatim() -> None:
     first, second, *_ = messages(conversation_of(opening("tools", "Use only a.csv;\n  never touch raw/")))
     assert first == {"role": "system", "content": "You are S."}
     assert second == {"role": "user", "content": "Use only a.csv;\n  never touch raw/"}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(data=st.data())
+def test_a_log_that_has_lost_lines_still_makes_a_request(dialect: DialectName, data: st.DataObject) -> None:
+    whole: list[Event] = [*opening(dialect), *step(1), *step(2), *opening(dialect, "go on"), *step(3)]
+    whole.insert(6, ActionEdited(call_id="c1", arguments='{"code": "2"}'))
+    whole.insert(9, AsideAsked(purpose="reflection", question="Enough?", parameters={}))
+    whole.append(Compacted(kept_steps=1, note="n", by="mechanical", why="w", tokens_before=2, tokens_after=1))
+    kept = data.draw(st.lists(st.sampled_from(range(len(whole))), unique=True).map(sorted))
+    conversation = conversation_of([whole[at] for at in kept])
+    again = [*opening(dialect, "continue"), *step(4)]
+    for event in again:
+        conversation.add(event)
+    assert messages(conversation)[-1]["content"]
 
 
 def test_a_call_that_was_never_answered_is_answered_before_the_next_run() -> None:

@@ -88,15 +88,18 @@ async def test_a_call_instead_of_a_summary_is_not_run(notebook: Notebook) -> Non
     assert "z 1" in notebook.last(1)[0]["messages"][-1]["content"]
 
 
-async def test_a_summary_that_does_not_come_is_not_waited_for(
+async def test_of_a_summary_that_does_not_end_is_kept_what_came_in_time_and_it_is_paid_for(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summing_up, "SECONDS", 0.2)
     gate = Gate()
     finished = await notebook.cell(run_code("r = 1"), sse(C({"content": "So "}), gate), max_steps=1)
     gate.open()
-    assert (finished.reason, finished.summary) == ("max_steps", "")
-    assert notebook.view.of(AsideAnswered)[-1].failed == "no summary within 0.2 s"
+    assert (finished.reason, finished.summary) == ("max_steps", "So …")
+    answered = notebook.view.of(AsideAnswered)[-1]
+    assert (answered.text, answered.failed) == ("So", "no whole answer within 0.2 s")
+    assert answered.usage.prompt_tokens > 0
+    assert finished.usage == sum((event.usage for event in notebook.view.of(StepFinished)), answered.usage)
 
 
 async def test_figures_of_a_summary_that_nothing_shows_are_named(notebook: Notebook) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nbagent.guards import EMPTY_REPLIES, NOTHING_NEW_END, End, Guards, Nudge
@@ -15,9 +17,17 @@ def run_code(code: str, call_id: str = "a") -> Action:
     return Action(call_id, "run_code", json.dumps({"code": code}))
 
 
+class OneActionAReply(Guards):
+    """Guards of a model whose every reply holds one action."""
+
+    def acted(self, *action: Any) -> Nudge | End | None:
+        self.usable_reply()
+        return super().acted(*action)
+
+
 @pytest.fixture
 def guards() -> Guards:
-    return Guards(max_steps=30)
+    return OneActionAReply(max_steps=30)
 
 
 def feed(guards: Guards, steps: list[tuple[str, str]]) -> list[Nudge | End | None]:
@@ -30,6 +40,16 @@ def test_the_same_call_with_the_same_result_is_nudged_at_two_and_ended_at_four(g
     assert isinstance(words[1], Nudge)
     assert isinstance(words[3], End)
     assert words[3].reason == "repeating"
+
+
+def test_a_reply_of_many_equal_calls_is_told_once_and_ends_nothing_until_the_model_could_heed_it() -> None:
+    guards = Guards(max_steps=30)
+    guards.usable_reply()
+    words = feed(guards, [("ls = 1", "(no output)")] * 9)
+    assert [word.guard for word in words if isinstance(word, Nudge)] == ["repeating"]
+    assert not [word for word in words if isinstance(word, End)]
+    guards.usable_reply()
+    assert isinstance(feed(guards, [("ls = 1", "(no output)")])[0], End)
 
 
 def test_polling_that_sees_something_new_each_time_is_not_stopped(guards: Guards) -> None:

@@ -102,12 +102,16 @@ async def test_nobody_there_to_answer_is_no() -> None:
     assert end.reason == "max_cost"
 
 
-async def test_a_large_step_may_need_more_than_one_yes() -> None:
-    asked = Asked(True, True, True)
-    counting = meter(asked, max_cost=1.0)
-    assert await counting.before_request(3000) is None
-    assert len(asked.requests) == 3
-    assert counting.max_cost == pytest.approx(4.0)
+@pytest.mark.parametrize(("given", "granted"), [(1.0, 4.0), (3e-7, 3.5)])
+async def test_a_budget_is_asked_about_once_a_step_however_small_it_is(given: float, granted: float) -> None:
+    asked = Asked(True, True)
+    counting = meter(asked, max_cost=given)
+    assert await counting.before_request(2500) is None
+    assert len(asked.requests) == 1
+    assert counting.max_cost == pytest.approx(granted, rel=0.01)
+    counting.add(Usage(prompt_tokens=2500, completion_tokens=500), 2500)
+    assert await counting.before_request(2500) is None
+    assert len(asked.requests) == 2
 
 
 async def test_seconds_end_the_run_but_not_those_in_which_the_user_is_asked() -> None:

@@ -10,7 +10,6 @@ Actions come out at the end of the stream only, so that nothing of a reply that 
 from __future__ import annotations
 
 import json
-import math
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,6 +21,9 @@ from nbagent.reply import Action, ActionPart, Finish, Malformed, ReasoningText, 
 
 CUT = "Your reply was cut off by the output limit, so nothing of that action was run. Send a shorter step."
 NAMELESS = "A tool call came without the name of a tool, so nothing was run. Name the tool."
+
+#: No request has more tokens: a count beyond this is none.
+MOST_TOKENS = 1_000_000_000
 
 #: Rough size of a token, for servers that report no usage.
 CHARACTERS_PER_TOKEN = 4
@@ -305,4 +307,4 @@ def _thought_in(content: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and 0 < value < math.inf else 0
+    return int(value) if isinstance(value, int | float) and 0 < value <= MOST_TOKENS else 0

@@ -31,6 +31,8 @@ EMBEDDED_OPENING = "```python\n#"
 VARIED: Mapping[str, float | int] = {"temperature": 0.7, "seed": 7}
 EMBEDDED_WINDOW = 16384
 EMBEDDED_REPLY_TOKENS = 1024
+#: It reads at some 60 tokens/s on two cores: a long conversation that is not cached takes minutes.
+EMBEDDED_PATIENCE = 4.0
 EMBEDDED_OBSERVATION_CHARACTERS = 2000
 #: Servers that do not tell a model's window.
 SILENT_HOSTS = ("https://api.openai.com",)
@@ -59,6 +61,7 @@ class Choice:
     window: Window
     observation_characters: int
     image_pixels: int = field(default=0, kw_only=True)  #: longest side of figures that are sent; 0: none are
+    patience: float = field(default=1.0, kw_only=True)  #: how much more time than a server's its replies take
     price: Price | None  #: None where it is not known
     key: str  #: server and model, as what is remembered of them is filed
     negotiable: bool = False  #: another dialect may be tried where this one does not work
@@ -115,6 +118,7 @@ async def _embedded(settings: Settings, name: str, note: str = "") -> Choice:
         },
         window=Window(min(settings.context_window or EMBEDDED_WINDOW, EMBEDDED_WINDOW)),
         observation_characters=min(settings.observation_characters, EMBEDDED_OBSERVATION_CHARACTERS),
+        patience=EMBEDDED_PATIENCE,
         price=FREE,
         key=model.name,
         note=note,

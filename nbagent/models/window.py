@@ -46,6 +46,9 @@ class Window:
     _asking: asyncio.Task[int | None] | None = field(default=None, repr=False)
     _before: tuple[int, int] | None = field(default=None, repr=False)  #: estimated and counted, where these differ
 
+    _before_guess: int = 0  #: what was believed before counts alone told of a smaller one
+    _distrusted: bool = False  #: this server's counts led astray
+
     def __post_init__(self) -> None:
         if self.limit is not None:
             self.tokens = self.limit
@@ -74,6 +77,7 @@ class Window:
         tokens = min(tokens, self.limit or tokens)
         if tokens < LEAST_TOKENS:
             return False
+        self._before_guess = 0
         less, self.tokens = tokens < self.tokens, tokens
         return less
 
@@ -84,7 +88,7 @@ class Window:
         there was, and what was added in between did not show. No judgement where it tells of cached tokens,
         or of too few to be true: it may count only what was not cached.
         """
-        if not estimated or counted < LEAST_TOKENS:
+        if not estimated or counted < LEAST_TOKENS or self._distrusted:
             return None
         if counted >= PLAUSIBLE * estimated:
             self.factor = min(MOST_FACTOR, counted / estimated)
@@ -95,7 +99,19 @@ class Window:
         if before is None or counted - before[1] > HONEST_GROWTH * max(0, estimated - before[0]):
             return None
         self.begin_anew()
-        return counted if self.learn(counted) else None
+        believed = self.tokens
+        if not self.learn(counted):
+            return None
+        self._before_guess = believed
+        return counted
+
+    def give_up_guess(self) -> int:
+        """Believe again what was believed before a guess, and no count from now on; give the guess, or 0."""
+        if not self._before_guess:
+            return 0
+        guessed, self.tokens = self.tokens, self._before_guess
+        self._before_guess, self._distrusted, self.factor = 0, True, 1.0
+        return guessed
 
     def begin_anew(self) -> None:
         """The next request is shorter than the last: counts cannot be compared."""

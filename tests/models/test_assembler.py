@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any
 
 import pytest
@@ -333,6 +334,11 @@ class TestUsage:
             {**C({}), "usage": None},
         )
         assert usage(parts) == Usage(prompt_tokens=5, completion_tokens=2)
+
+    @pytest.mark.parametrize("count", [10**12, 1e308, -4, math.nan, "7", None, [1]])
+    def test_a_count_that_no_request_can_have_is_none(self, count: object) -> None:
+        reported = {"prompt_tokens": count, "completion_tokens": 3}
+        assert usage(assemble(C({"content": "x"}), {"choices": [], "usage": reported})).prompt_tokens == 0
 
     def test_an_estimate_says_that_it_is_one(self) -> None:
         assembler = Assembler(400)
