@@ -190,6 +190,7 @@ def test_lab_opens_jupyterlab_on_the_quickstart(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.long
 def test_an_export_is_proven_or_the_exit_code_says_that_it_is_not(tmp_path: Path) -> None:
     steps = [run_code("x = 6 * 7"), run_code("y = 1"), run_code("print(x)"), final("42")]
     with ScriptedServer(steps) as server:
