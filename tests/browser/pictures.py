@@ -1,6 +1,6 @@
 """Takes pictures of `%%agent` cells in JupyterLab: a real run of the embedded model, or every state, scripted.
 
-python -m tests.browser.pictures notebooks/cell.png notebooks/analysis.png   # the README's pictures
+python -m tests.browser.pictures notebooks   # the README's pictures
 python -m tests.browser.pictures --all FOLDER   # every state, in light, dark and high contrast
 """
 
@@ -135,14 +135,26 @@ def readme(path: Path) -> None:
         lab.close()
 
 
-def analysis(path: Path) -> None:
-    """A longer analysis: the model's replies are scripted, code, outputs and figure are real."""
-    with tempfile.TemporaryDirectory() as folder, ScriptedServer() as server:
-        lab = Lab(Path(folder), width=1040, height=1700)
-        server.responses = story()
-        notebook = open_notebook(lab, "sales", server, [TASK])
-        notebook.run(1)
-        picture(notebook, path, 1, 1)
+def series(folder: Path) -> None:
+    """A longer analysis while it runs, when it asks, and finished: only the model's replies are scripted."""
+    with tempfile.TemporaryDirectory() as scratch, ScriptedServer() as server:
+        lab = Lab(Path(scratch), width=1040, height=1700)
+        (lab.folder / "exports").mkdir()
+        streaming = Gate()
+        server.responses = [*story(streaming), acts("The old exports are in the way.", DELETE, "d")]
+        notebook = open_notebook(lab, "sales", server, [TASK, TASK])
+        notebook.run(1, wait=False)
+        lab.until(streaming.reached.is_set, 60)
+        picture(notebook, folder / "running.png", 1, 1)
+        streaming.open()
+        notebook.wait(1)
+        notebook.find(".nba-after").wait_for()
+        picture(notebook, folder / "analysis.png", 1, 1)
+        notebook.run(2, wait=False)
+        notebook.find(".nba-approve").wait_for()
+        picture(notebook, folder / "asking.png", 2, 2)
+        notebook.find(".nba-stop").click()
+        notebook.wait(2)
         lab.close()
 
 
@@ -205,5 +217,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "--all":
         everything(Path(sys.argv[2]))
     else:
-        readme(Path(sys.argv[1]))
-        analysis(Path(sys.argv[2]))
+        series(Path(sys.argv[1]))
+        readme(Path(sys.argv[1]) / "cell.png")
