@@ -15,7 +15,7 @@ from nbagent.settings import Settings
 from nbagent.tools.breaker import Breakers
 from nbagent.tools.permission import Permission
 from nbagent.tools.quota import Quotas
-from nbagent.tools.registry import Registry
+from nbagent.tools.registry import Offered, Registry
 
 
 def sessions_table(summaries: Sequence[SessionSummary]) -> str:
@@ -49,8 +49,9 @@ def weights_table() -> str:
 
 
 def tools_table(registry: Registry, settings: Settings, kept: Mapping[type[Any], Any]) -> str:
-    """List tools, a line each; `kept` is what the session keeps for them: breakers and quotas."""
+    """List tools, a line each; `kept` is what the session keeps for them, e.g. breakers."""
     permission = Permission(settings.allow_tools, settings.deny_tools)
+    offered = kept.get(Offered, Offered())
     breakers, quotas = kept.get(Breakers, Breakers()), kept.get(Quotas, Quotas())
     rows = [("TOOL", "FROM", "RISK", "STATE")]
     for entry in registry.entries():
@@ -58,7 +59,13 @@ def tools_table(registry: Registry, settings: Settings, kept: Mapping[type[Any],
         if tool is None or entry.fault:
             rows.append((entry.name, entry.origin, "", f"not usable: {entry.fault}"))
             continue
-        state = permission.of_tool(tool) or breakers.state(tool.name, tool) or quotas.state(tool) or "ready"
+        state = (
+            permission.of_tool(tool)
+            or offered.state(tool.name)
+            or breakers.state(tool.name, tool)
+            or quotas.state(tool)
+            or "ready"
+        )
         rows.append((entry.name, entry.origin, tool.traits.risk or "call by call", state))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(

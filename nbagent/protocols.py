@@ -324,6 +324,7 @@ class ToolContext(Protocol):
     kernel: Kernel
     host: Host | None
     folder: Path  #: the workspace, resolved: where the kernel works and what paths are relative to
+    allow_write: tuple[Path, ...]  #: further folders that files may be written to
     session_folder: Path
     redactor: Redactor
     nonce: str  #: fences data in observations

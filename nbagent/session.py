@@ -53,7 +53,7 @@ from nbagent.tools.gateway import Gateway
 from nbagent.tools.registry import Registry, package_entries
 from nbagent.tools.sharing import Sharing
 from nbagent.undo import Undo, news_of_undo
-from nbagent.workplace import RunContext
+from nbagent.workplace import RunContext, writable
 
 
 class Session:
@@ -356,6 +356,7 @@ class Session:
             kernel=self.kernel,
             host=self._copies_from,
             folder=self.folder,
+            allow_write=writable(settings),
             session_folder=self.log.folder,
             redactor=self.redactor,
             nonce=self._nonce,
@@ -372,7 +373,7 @@ class Session:
 
         def gateway_for(choice: Choice) -> Gateway:
             closing = closing_line(choice.dialect, self.redactor.text(task))
-            return workplace.make_gateway(self.tools, settings, choice, with_host=with_host, closing=closing)
+            return workplace.make_gateway(self.tools, settings, choice, with_host, closing, self.kept)
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)
 

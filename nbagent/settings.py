@@ -139,8 +139,10 @@ class Settings(BaseModel):
         description="Which cells of a resumed session run again: ask (where they have effects or take long), all, "
         "safe (those without), none.",
     )
-    breaker_faults: int = Field(
-        3, ge=1, description="Faults in a row after which a tool rests (errors of code that runs do not count)."
+    breaker_faults: int | None = Field(
+        None,
+        ge=1,
+        description="Faults in a row after which a tool rests (3, or 2 with confine=strict); not errors of code.",
     )
     breaker_cooldown: float = Field(30, gt=0, description="Seconds that such a tool rests before one more try.")
 

@@ -26,6 +26,8 @@ class ToolTraits:
     small: bool = False  #: offered to small models too
     #: What a call does, in words by which the user may allow it for the session, e.g. "overwrites a.csv".
     patterns: Callable[[dict[str, Any]], Sequence[str]] | None = None
+    #: What a yes would change, of (arguments, context): it is shown with the question.
+    preview: Callable[[dict[str, Any], Any], str] | None = None
     #: The cell of a notebook that does what a call does: it is shown, checked and exported.
     code: Callable[[dict[str, Any]], str] | None = None
     #: The arguments that such a cell stands for, once the user has edited it.

@@ -28,12 +28,14 @@ from nbagent.tools.breaker import BreakerLimits
 from nbagent.tools.call import Rules
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.permission import Permission
-from nbagent.tools.registry import Registry
+from nbagent.tools.registry import Offered, Registry
 
 #: Short, because it is in every observation twice; nobody can try many.
 NONCE_CHARACTERS = 4
 #: Tokens of a window that has no room for all tools.
 SMALL_WINDOW = 4096
+#: Faults in a row after which a tool rests, where the settings do not say.
+FAULTS, FAULTS_IF_STRICT = 3, 2
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
 
@@ -44,6 +46,7 @@ class RunContext:
     kernel: Kernel
     host: Host | None
     folder: Path
+    allow_write: tuple[Path, ...]
     session_folder: Path
     redactor: Redactor
     nonce: str
@@ -109,7 +112,7 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
         "confine": settings.confine,
         "max_memory": settings.max_memory,
         "scratch": scratch,
-        "allow_write": [Path(named).expanduser() for named in settings.allow_write],
+        "allow_write": writable(settings),
         "hidden_environment": HIDDEN_FROM_KERNEL,
         "startup_timeout": settings.startup_timeout,
         "output_characters": settings.output_characters,
@@ -124,7 +127,14 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
     return ProcessKernel(**options)
 
 
-def make_gateway(registry: Registry, settings: Settings, choice: Choice, with_host: bool, closing: str) -> Gateway:
+def make_gateway(
+    registry: Registry,
+    settings: Settings,
+    choice: Choice,
+    with_host: bool,
+    closing: str,
+    kept: dict[type[Any], Any],
+) -> Gateway:
     """Make the gateway of one run, with the tools that its model is told of.
 
     By themselves they are few in the text dialects, and where the words for all would fill half of the window.
@@ -132,14 +142,17 @@ def make_gateway(registry: Registry, settings: Settings, choice: Choice, with_ho
     few = choice.dialect != "tools" or choice.window.tokens <= SMALL_WINDOW
     few = few if settings.toolset == "auto" else settings.toolset == "small"
     permission = Permission(settings.allow_tools, settings.deny_tools)
+    faults = settings.breaker_faults or (FAULTS_IF_STRICT if settings.confine == "strict" else FAULTS)
     rules = Rules(
         approve=settings.approve,
         permission=permission,
         withheld=registry.withheld(permission),
         approval_timeout=settings.approval_timeout,
-        breaker=BreakerLimits(settings.breaker_faults, settings.breaker_cooldown),
+        breaker=BreakerLimits(faults, settings.breaker_cooldown),
     )
     tools = registry.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
+    how = "toolset=full offers it" if few and choice.dialect != "fenced" else f"dialect {choice.dialect}"
+    kept[Offered] = Offered(frozenset(tool.name for tool in tools), how)
     return Gateway(tools, rules=rules, closing=closing)
 
 
@@ -152,6 +165,11 @@ def new_notes(resolved: Resolved, choice: Choice, said: set[str]) -> list[str]:
     new = [note for note in notes if note not in said]
     said.update(new)
     return new
+
+
+def writable(settings: Settings) -> tuple[Path, ...]:
+    """Give the further folders that the agent's code and tools may write to."""
+    return tuple(Path(named).expanduser() for named in settings.allow_write)
 
 
 async def hand_over(name: str, kernel: Kernel, host: Host, session_folder: Path) -> str:

@@ -17,7 +17,7 @@ from nbagent.tools.breaker import BreakerLimits, Breakers
 from nbagent.tools.built_in import built_in
 from nbagent.tools.definition import FunctionTool
 from nbagent.tools.quota import Quotas
-from nbagent.tools.registry import Registry, unregister
+from nbagent.tools.registry import Offered, Registry, unregister
 from nbagent.tools.sharing import Sharing
 
 
@@ -52,6 +52,8 @@ def test_a_tool_is_listed_with_its_state(fetch: FunctionTool) -> None:
     assert line({Breakers: breakers}) == (
         "fetch session network breaker open: 1 fault in a row; it may be tried again in 18 s"
     )
+    offered = Offered(frozenset({"run_code"}), "dialect fenced")
+    assert line({Offered: offered}) == "fetch session network not offered to this model (dialect fenced)"
     now[0] = 30.0
     assert line({Breakers: breakers}) == "fetch session network ready, 2 of 2 calls left"
 

@@ -12,6 +12,7 @@ import re
 
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)")
 _BACKTICKS = re.compile(r"`+")
+_ACTIVE = re.compile(r"[&<]|(?P<formula>\$|\\(?=[\\()\[\]]|begin\b|end\b))|\\")
 #: What code in a line of prose may hold to be written between backticks: nothing that could load or run,
 #: should a renderer pair the backticks in another way.
 _HARMLESS = re.compile(r"[^<>&\[\]!$\\`\n]*")
@@ -78,9 +79,18 @@ def _code(code: str) -> str:
     return "<code>" + re.sub(r"[\[\]!$\\`*_~|]", lambda found: f"&#{ord(found[0])};", escaped) + "</code>"
 
 
+def _entity(found: re.Match[str]) -> str:
+    """Give a character as an entity; what begins a formula in an element of its own, too.
+
+    Formulas are looked for in the finished page, where an entity is its character again, but never across the
+    bounds of an element.
+    """
+    entity = f"&#{ord(found[0])};" if found[0] in "$\\" else html.escape(found[0])
+    return f"<span>{entity}</span>" if found["formula"] else entity
+
+
 def _escape(text: str) -> str:
     """Escape prose; entities are text to every renderer, and a backslash of the text's own cannot undo them."""
-    for character in "&<$\\":
-        text = text.replace(character, html.escape(character) if character in "&<" else f"&#{ord(character)};")
+    text = _ACTIVE.sub(_entity, text)
     text = re.sub(r"~{3,}", lambda found: "&#126;" * len(found[0]), text)
     return text.replace("[", "\\[")

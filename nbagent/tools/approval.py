@@ -14,6 +14,7 @@ from nbagent.tools.answer import FinalAnswer
 from nbagent.tools.call import Approve, Call, Rest
 from nbagent.tools.findings import RISKS
 from nbagent.tools.links import denied, validate
+from nbagent.tools.threads import in_a_thread
 
 #: Which grades wait for the user's yes.
 ASKS: dict[Approve, frozenset[Risk]] = {
@@ -96,9 +97,13 @@ async def approve(call: Call, rest: Rest) -> ToolResult:
     if not approval.approved:
         return _refusal(approval)
     call.remember = approval.always
-    if call.code and approval.code is not None and approval.code not in (call.code, code):
+    edited = approval.code is not None and approval.code not in (call.code, code)
+    if edited and not call.code:
+        # Its arguments cannot be read back from what was shown: what the user did not see must not run.
+        return _changed(call, approval.code or "")
+    if edited:
         with_code = call.tool.traits.with_code or (lambda values, code: {**values, "code": code})
-        call.values, call.edited = with_code(call.values, approval.code), True
+        call.values, call.edited = with_code(call.values, approval.code or ""), True
         call.context.emit(ActionEdited(arguments=json.dumps(call.values, ensure_ascii=False)))
         return await call.go(call.links[call.links.index(validate) :])
     grants.add(call)
@@ -118,7 +123,7 @@ async def put_question(call: Call, question: str) -> Approval:
 async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
     """Ask whether the call may run; give the code as it was shown, too."""
     context, tool = call.context, call.tool
-    code = context.redactor.text(written(call))
+    code = context.redactor.text("\n".join(filter(None, [written(call), await _preview(call)])))
     request = ApprovalRequest(
         request=secrets.token_hex(4),
         call_id=call.action.call_id,
@@ -130,6 +135,18 @@ async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
         session="" if risk in ONLY_ITSELF else f"every {tool.name} graded {risk} or milder",
     )
     return code, await _put(call, request)
+
+
+async def _preview(call: Call) -> str:
+    """Give what a yes would change, in the tool's own words; "" where it cannot say."""
+    preview = call.tool.traits.preview
+    if preview is None:
+        return ""
+    try:
+        told = str(await in_a_thread(preview, call.values, call.context))
+    except Exception:  # noqa: BLE001 - a tool's own function; without its words the call itself is shown
+        return ""
+    return f"What it changes:\n{told}" if told.strip() else ""
 
 
 async def _put(call: Call, request: ApprovalRequest) -> Approval:
@@ -171,6 +188,12 @@ def _refusal(approval: Approval) -> ToolResult:
     note = f" ({approval.note})" if approval.note else ""
     notice = f"{who}{note}. Do not try it again another way; go on without it, or answer with what you know."
     return replace(denied(notice, f"refused{note}"), denied_by="nobody" if nobody else "user")
+
+
+def _changed(call: Call, wanted: str) -> ToolResult:
+    """Answer a call whose text the user changed, of a tool that is not run from a text."""
+    notice = f"The user changed this {call.tool.name} call, so it was not run. Call it as they want it:"
+    return ToolResult("denied", call.context.redactor.text(wanted), "changed by the user", notice=notice)
 
 
 def _risk(call: Call) -> Risk:

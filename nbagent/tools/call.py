@@ -42,6 +42,7 @@ class CallContext:
     kernel: Kernel
     host: Host | None
     folder: Path
+    allow_write: tuple[Path, ...]
     session_folder: Path
     redactor: Redactor
     nonce: str
@@ -81,6 +82,7 @@ class CallContext:
             whole.kernel,
             whole.host,
             whole.folder,
+            whole.allow_write,
             whole.session_folder,
             whole.redactor,
             whole.nonce,

@@ -166,6 +166,8 @@ class Declared(TypedDict, total=False):
     small: bool  #: offer it to small models, too
     #: What a call does, in words by which the user may allow it for the session; default: the tool's name.
     patterns: Callable[[dict[str, Any]], Sequence[str]]
+    #: What a yes would change, e.g. a diff, of (arguments, context): the user sees it with the question.
+    preview: Callable[[dict[str, Any], ToolContext], str]
 
 
 @overload
@@ -229,6 +231,7 @@ def _traits(declared: Declared) -> ToolTraits:
         tags=tags,
         small=declared.get("small", False),
         patterns=declared.get("patterns"),
+        preview=declared.get("preview"),
     )
 
 

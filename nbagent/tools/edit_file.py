@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import Any
 
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
@@ -18,13 +19,22 @@ LONGEST_SEARCH = 20_000  #: lines that are searched for a near miss
 LIKENESS = 0.6  #: of lines that could be the ones that were meant
 
 
-@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers)
+def _preview(arguments: dict[str, Any], context: ToolContext) -> str:
+    """Give what a yes would change, in its place."""
+    place = locate(arguments["path"], context.folder, also=context.allow_write, write=True)
+    text, _ = _read(place)
+    replace_all = bool(arguments.get("replace_all"))
+    edited = _edited(place, text, arguments["old"], arguments["new"], replace_all=replace_all)
+    return difference(text, edited, place.shown)
+
+
+@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers, preview=_preview)
 def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> ToolResult:
     """Replace text in a file. `old` must stand there exactly, once: copy it from read_file with its spaces, with
     lines around it if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.
     """
     try:
-        place = locate(path, context.folder, write=True)
+        place = locate(path, context.folder, also=context.allow_write, write=True)
         text, encoding = _read(place)
         edited = _edited(place, text, old, new, replace_all=replace_all)
         try:

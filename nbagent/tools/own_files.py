@@ -34,7 +34,7 @@ class OwnFiles:
 def grade_write(arguments: Any, context: ToolContext) -> tuple[Risk, str]:
     """Grade a tool's write to `path`: what stands there and is not the session's own is overwritten."""
     try:
-        place = locate(str(arguments["path"]), context.folder, write=True)
+        place = locate(str(arguments["path"]), context.folder, also=context.allow_write, write=True)
     except PathRefused:
         return "read", "is refused"
     if place.path.exists() and not context.kept(OwnFiles).has(place.shown, place.root):

@@ -11,7 +11,7 @@ import difflib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +61,11 @@ class Place:
         return self.path.relative_to(self.root).parts
 
 
-def locate(text: str, folder: Path, *, write: bool = False) -> Place:
-    """Resolve a path that a model named. Raises `PathRefused` where it leads out of the workspace."""
+def locate(text: str, folder: Path, *, also: Sequence[Path] = (), write: bool = False) -> Place:
+    """Resolve a path that a model named. Raises `PathRefused` where it leads out of the workspace.
+
+    `also` are further folders that the user opened; what lies in one is told by its whole path.
+    """
     if not text.strip():
         raise PathRefused("The path is empty: give one relative to the working folder.")
     if "\0" in text or len(text) > LONGEST_PATH:
@@ -75,6 +78,12 @@ def locate(text: str, folder: Path, *, write: bool = False) -> Place:
         reason = getattr(error, "strerror", None) or str(error)
         raise PathRefused(f"{_short(text)} cannot be used as a path: {reason}.") from None
     inner = _within(path, root)
+    for further in also if inner is None else ():
+        opened = Path(os.path.realpath(further))
+        if (below := _within(path, opened)) is not None:
+            place = Place(opened, opened / below, _short((opened / below).as_posix()))
+            _refuse_special(place, write=write)
+            return place
     if inner is None:
         leads = f" (it leads to {path})" if not _same_text(text, path, root) else ""
         how = "" if write else "; run_code may read it"

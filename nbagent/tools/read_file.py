@@ -27,7 +27,7 @@ def read_file(path: str, context: ToolContext, start: int = 1, lines: int = 200)
     """
     start, lines = max(-MOST_COUNTED, min(start, MOST_COUNTED)), max(1, min(lines, MOST_COUNTED))
     try:
-        place = locate(path, context.folder)
+        place = locate(path, context.folder, also=context.allow_write)
         with open_regular(place) as file:
             size = file.seek(0, 2)
             file.seek(0)

@@ -72,6 +72,18 @@ class Entry:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the model of the last run was told of, kept for the session. `names` is None before the first run."""
+
+    names: frozenset[str] | None = None
+    how: str = ""  #: what left the others out, in words
+
+    def state(self, name: str) -> str:
+        """Say why the model does not know of a tool; "" where it does, or nobody knows yet."""
+        return "" if self.names is None or name in self.names else f"not offered to this model ({self.how})"
+
+
 class Registry:
     """The tools of one session."""
 

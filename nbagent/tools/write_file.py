@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from nbagent.protocols import ToolContext, ToolResult
 from nbagent.tools.definition import tool
@@ -16,13 +17,20 @@ LARGEST_CONTENT = 5_000_000  #: characters
 LARGEST_LOOK = 5_000_000  #: bytes of what stood there that are looked at
 
 
-@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers)
+def _preview(arguments: dict[str, Any], context: ToolContext) -> str:
+    """Give what a yes would change of the text that stands there."""
+    place = locate(arguments["path"], context.folder, also=context.allow_write, write=True)
+    old = _what_stood_there(place)[1]
+    return difference(old, arguments["content"], place.shown) if old is not None else ""
+
+
+@tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers, preview=_preview)
 def write_file(path: str, content: str, context: ToolContext) -> ToolResult:
     """Write a whole new text file, or replace one; to change one use edit_file, to save data run_code.
     Example: {"path": "notes.md", "content": "# Notes\\n"}. Mistake: leaving out what should stay.
     """
     try:
-        place = locate(path, context.folder, write=True)
+        place = locate(path, context.folder, also=context.allow_write, write=True)
         if len(content) > LARGEST_CONTENT:
             raise PathRefused(f"The content is too long ({len(content):,} characters): write it from run_code.")
         data = content.encode("utf-8")

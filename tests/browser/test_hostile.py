@@ -7,7 +7,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Start
-from tests.browser.lab import Lab
+from tests.browser.lab import Lab, Notebook
 from tests.scripted_server import C, F, Gate, ScriptedServer, T, run_code, sse
 
 pytestmark = pytest.mark.browser
@@ -50,7 +50,7 @@ def test_markup_is_text_live_reloaded_reopened_and_converted(
     unknown = sse(
         C(T(index=0, id="b", type="function", function=F(f"tool{bad[0]}", '{"x": "<b>"}'))), C({}, "tool_calls")
     )
-    notebook = start([f"%%agent\n{bad[0]}"], [thinks, unknown, answers])
+    notebook = start([f"%%agent\n{bad[0]}", "%agent export exported.ipynb"], [thinks, unknown, answers])
     notebook.run(0, wait=False)
     expect(notebook.find(".nba-card")).to_contain_text(file)
     harmless(lab.page, server)
@@ -64,9 +64,20 @@ def test_markup_is_text_live_reloaded_reopened_and_converted(
     lab.until(lambda: "text/html" in notebook.outputs(0)[0]["data"])
     whole(lab.page, server)
     notebook.save()
+    notebook.run(1)
     notebook.shut_down_kernel()
     notebook.open_without_kernel()
     whole(lab.page, server)
+    converted(notebook, lab, server)
+    exported = Notebook(lab, "exported.ipynb")
+    exported.open_without_kernel()
+    lab.page.wait_for_timeout(1000)  # formulas are looked for after the page is there
+    whole(lab.page, server)
+    converted(exported, lab, server)
+
+
+def converted(notebook: Notebook, lab: Lab, server: ScriptedServer) -> None:
+    """The page that nbconvert makes of a notebook."""
     page = notebook.path.with_suffix(".html")
     page.write_text(HTMLExporter().from_filename(str(notebook.path))[0])
     lab.page.goto(page.as_uri(), wait_until="domcontentloaded")
@@ -75,12 +86,14 @@ def test_markup_is_text_live_reloaded_reopened_and_converted(
 
 def whole(page: Page, server: ScriptedServer) -> None:
     """Everything is there to be read, and none of it is more than text."""
+    expect(page.locator("body")).to_contain_text('onerror="window.pwned=8"')
     page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true; })")
     text = page.evaluate("() => document.body.innerText")
     for number in (0, 1, 2, 3, 4, 7, 8):
         assert f'onerror="window.pwned={number}"' in text, number
         assert f"$\\href{{javascript:window.pwned={number}}}" in text, number
     assert f"{server.root}/leak/md8?q=SECRET" in text
+    assert "Costs $5 and $7." in text
     harmless(page, server)
 
 

@@ -25,6 +25,7 @@ class Context:
     session_folder: Path
     folder: Path
     host: Host | None = None
+    allow_write: tuple[Path, ...] = ()
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
     nonce: str = "3fa9c1"
     cell_timeout: float = 30

@@ -14,6 +14,8 @@ from nbagent.protocols import Approval, ApprovalRequest, ToolContext, ToolResult
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.code import RunCode, RunCodeArguments
 from nbagent.tools.definition import tool
+from nbagent.tools.edit_file import edit_file
+from nbagent.tools.write_file import write_file
 from tests.tools.calls import Desk
 
 
@@ -227,3 +229,23 @@ async def test_a_tool_says_by_what_words_it_may_be_allowed(desk: Desk) -> None:
     gateway = desk.gateway(send)
     assert [(await desk.call(gateway, "send", to=to))[0] for to in ("a@b", "a@b", "c@d")] == ["ok", "ok", "denied"]
     assert [request.always for request in user.asked] == ["mail to a@b", "mail to c@d"]
+
+
+async def test_the_question_before_a_file_is_replaced_or_edited_shows_what_changes(desk: Desk) -> None:
+    (desk.folder / "a.txt").write_text("one\ntwo\nthree\n")
+    user = desk.user = Answers(Approval(False, "user"), Approval(False, "user"))
+    gateway = desk.gateway(write_file, edit_file)
+    await desk.call(gateway, "write_file", path="a.txt", content="one\n2\nthree\n")
+    await desk.call(gateway, "edit_file", path="a.txt", old="two", new="2")
+    for request in user.asked:
+        assert "What it changes:\n@@" in request.code
+        assert " one\n-two\n+2\n three" in request.code
+    assert (desk.folder / "a.txt").read_text() == "one\ntwo\nthree\n"
+
+
+async def test_what_the_user_changed_of_a_call_that_is_no_code_does_not_run_as_it_was(desk: Desk) -> None:
+    desk.user = Answers(yes(code='write_file({"path": "mine.csv", "content": "kept"})'))
+    status, text = await desk.call(desk.gateway(write_file), "write_file", path="mine.csv", content="lost")
+    assert status == "denied"
+    assert '"content": "kept"' in text
+    assert (desk.folder / "mine.csv").read_text() == "mine"

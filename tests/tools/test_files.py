@@ -274,7 +274,8 @@ async def test_the_user_is_shown_what_would_be_written_and_a_yes_for_always_is_f
         (workspace / name).write_text("mine")
     hands.user.answer = Approval(True, "user", always="pattern")
     await hands("write_file", path="a.txt", content="one\n  two\n")
-    assert hands.user.asked[0].code == 'write_file\npath: "a.txt"\ncontent:\n    one\n      two\n'
+    content = 'write_file\npath: "a.txt"\ncontent:\n    one\n      two\n'
+    assert hands.user.asked[0].code == f"{content}\nWhat it changes:\n@@ -1 +1,2 @@\n-mine\n+one\n+  two"
     (workspace / "a.txt").write_text("mine again")
     await hands("edit_file", path="b.txt", old="mine", new="theirs")
     assert [asked.always for asked in hands.user.asked] == ["overwrites a.txt", "overwrites b.txt"]
@@ -403,3 +404,23 @@ async def test_an_edit_that_could_harm_is_refused(hands: Hands, workspace: Path)
     (workspace / "latin.txt").write_bytes("one é".encode("latin-1"))
     _, text = await hands("edit_file", path="latin.txt", old="one", new="漢")
     assert "cannot hold" in text
+
+
+async def test_a_folder_that_the_user_opened_is_open_to_the_file_tools(
+    hands: Hands, workspace: Path, tmp_path: Path
+) -> None:
+    opened, closed = tmp_path / "opened", tmp_path / "closed"
+    for folder in (opened, closed):
+        folder.mkdir()
+        (folder / "a.txt").write_text("one\n")
+    (opened / "way").symlink_to(closed)
+    hands.context.allow_write = (opened,)
+    hands.user.answer = Approval(True, "user")
+    assert inside((await hands("read_file", path=str(opened / "a.txt")))[1]) == "one"
+    await hands("edit_file", path=str(opened / "a.txt"), old="one", new="two")
+    await hands("write_file", path=f"{workspace}/../opened/b.txt", content="new")
+    assert ((opened / "a.txt").read_text(), (opened / "b.txt").read_text()) == ("two\n", "new")
+    assert [asked.why for asked in hands.user.asked] == [f"overwrites {opened / 'a.txt'}"]
+    for path in (closed / "a.txt", opened / "way" / "a.txt"):
+        refused, text = await hands("edit_file", path=str(path), old="one", new="two")
+        assert (refused.status, "lies outside the working folder" in text) == ("invalid", True)
