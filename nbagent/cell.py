@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
@@ -18,7 +19,7 @@ from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import EventQueue, result_of
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, StoreError, UsageError
-from nbagent.events import RunFinished
+from nbagent.events import RunFinished, Undone
 from nbagent.host import IPythonHost
 from nbagent.magic_commands import COMMANDS, Command
 from nbagent.notebook.atomic import free_path
@@ -73,6 +74,7 @@ class NotebookAgent:
         self.views: deque[CellView] = deque(maxlen=VIEWS)
         self._config = config
         self._records: Records | None = None
+        self._kept: dict[tuple[str, int], Path] = {}  # the records of this process's runs, by session and run
         self.last_cell = ""  #: id of the cell of the last run, where the front end says it
 
     @property
@@ -161,8 +163,8 @@ class NotebookAgent:
         finally:
             view.close()
         self.shell.user_ns[RESULT_NAME] = result_of(finished, session)
-        if record is not None and replayed is None:
-            self._keep(record)
+        if record is not None:
+            self._keep(record, (session.id, finished.run), new=replayed is None)
         return finished
 
     def _find_record(self, key: str, resolved: Resolved, *, again: bool) -> Found:
@@ -171,12 +173,22 @@ class NotebookAgent:
             self._records = Records(self.shell, default_home(os.environ), asks=asks)
         return self._records.find(key, resolved.settings.replay, again=again)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record, run: tuple[str, int], *, new: bool) -> None:
+        if self._records is None:
+            return
+        self._kept[run] = self._records.file_of(record)
         try:
-            if self._records is not None:
+            if new:
                 self._records.keep(record)
         except StoreError as error:
             print(f"This cell's record was not kept: {error}")  # noqa: T201 - the cell's own output
+
+    def withdraw(self, session: Session, undone: Undone) -> None:
+        """Let no cell replay what was undone. Raises `StoreError`."""
+        for run in {event.run for event in session.events if event.seq in undone.actions}:
+            file = self._kept.pop((session.id, run), None)
+            if file is not None and self._records is not None:
+                self._records.withdraw(file)
 
     def last_exception(self) -> BaseException | None:
         """Give the last exception that the user's code ended with."""
@@ -213,8 +225,9 @@ class NotebookAgent:
                 cells = clean_cells(session.events)
                 return AfterWord(f"Inserted {len(cells)} cell{'' if len(cells) == 1 else 's'} below.", cells)
             if name == "undo":
-                undo = session.undo(EventQueue().ask, 1)
-                return AfterWord(undone_in_words(agent_thread().start(undo).result()))
+                undone = agent_thread().start(session.undo(EventQueue().ask, 1)).result()
+                self.withdraw(session, undone)
+                return AfterWord(undone_in_words(undone))
             path = free_path(session.folder / "agent.ipynb")
             export_notebook(session.events, path, redactor=session.redactor)
             return AfterWord(f"Exported to {path.name}.")

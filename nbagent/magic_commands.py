@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from nbagent.agent_thread import MainThreadQueue
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import TransferError, UsageError
-from nbagent.events import RunFinished, RunStarted
+from nbagent.events import RunFinished, RunStarted, Undone
 from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
 from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.request import ExportRequest, export_session
@@ -51,6 +51,10 @@ class NotebookAgent(Protocol):
 
     def wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the agent thread and wait."""
+        ...
+
+    def withdraw(self, session: Session, undone: Undone) -> None:
+        """Let no cell replay what was undone."""
         ...
 
     def run(self, line: str, task: str) -> None:
@@ -163,6 +167,7 @@ def _undo(magics: NotebookAgent, words: list[str]) -> None:
     for view in magics.views:
         view.take_undone(undone)
     _say(undone_in_words(undone))
+    magics.withdraw(session, undone)
 
 
 def _cells(magics: NotebookAgent, words: list[str]) -> None:

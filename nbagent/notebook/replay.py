@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +83,30 @@ class Records:
             raise UsageError(f"replay=only asks no model, and this cell cannot be replayed: {why}")
         return found
 
+    def file_of(self, record: Record) -> Path:
+        """Give the file for the record of the cell that `find` was asked for last."""
+        return self._file(record.key, self._place(), self._positions.get(record.key, 1))
+
     def keep(self, record: Record) -> None:
         """Store the record of the cell that `find` was asked for last. Raises `StoreError`."""
-        file = self._file(record.key, self._place(), self._positions.get(record.key, 1))
+        self._write(self.file_of(record), {"record": record.model_dump(mode="json")})
+
+    def withdraw(self, file: Path) -> None:
+        """Replay what was recorded for this file up to now no more: it was undone. Raises `StoreError`.
+
+        The notebook may carry the record, too, where it is not ours to take out.
+        """
+        self._write(file, {"withdrawn": datetime.now(UTC).isoformat()})
+
+    def _write(self, file: Path, values: dict[str, Any]) -> None:
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make {file.parent}: {error.strerror}") from error
         where = {"folder": str(Path.cwd()), "notebook": str(self._path() or "")}
-        content = {**where, "record": record.model_dump(mode="json")}
-        write_whole(file, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"), force=True)
+        write_whole(
+            file, json.dumps({**where, **values}, ensure_ascii=False).encode("utf-8", "replace"), force=True
+        )
 
     # -- which execution this is ------------------------------------------------------------------------
 
@@ -110,7 +125,11 @@ class Records:
         if (own := (self._in_notebook or {}).get((key, position))) is not None:
             candidates.append(own)
         stored, fault = self._stored(key, position, anywhere=anywhere)
-        candidates += stored
+        withdrawn = [when for when in stored if isinstance(when, datetime)]
+        candidates += [record for record in stored if isinstance(record, Record)]
+        candidates = [record for record in candidates if all(record.recorded > when for when in withdrawn)]
+        if withdrawn and not candidates:
+            note = "what it did was undone"
         whole = [record for record in candidates if record.whole]
         if whole:
             return Found(max(whole, key=lambda record: record.recorded))
@@ -120,14 +139,21 @@ class Records:
 
     # -- in NBAGENT_HOME --------------------------------------------------------------------------------
 
-    def _stored(self, key: str, position: int, *, anywhere: bool) -> tuple[list[Record], str]:
-        """Give the records of this place, or of any; and what is wrong with one that cannot be read."""
-        found, fault = [], ""
+    def _stored(self, key: str, position: int, *, anywhere: bool) -> tuple[list[Record | datetime], str]:
+        """Give the records of this place, or of any; and what is wrong with one that cannot be read.
+
+        Where one was withdrawn, the time stands for it.
+        """
+        found: list[Record | datetime] = []
+        fault = ""
         files = sorted((self._folder / key).glob(f"*-{position}.json"))
         for file in files:
             try:
                 content = json.loads(file.read_bytes())
                 here = self._is_here(content)
+                if "withdrawn" in content:
+                    found += [datetime.fromisoformat(content["withdrawn"]).astimezone(UTC)] if here else []
+                    continue
                 record = from_values(content["record"])
             except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
                 fault = f"its record {file} is damaged ({str(error)[:100]})"

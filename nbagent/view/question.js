@@ -75,8 +75,12 @@ function questionCard(action, op) {
   return card;
 }
 
+// Questions of nbagent's own: nothing is run, so there is nothing to grade.
+const OWN_QUESTIONS = { plan: "Is this plan right?", max_cost: "Go over the budget?" };
+
 function approvalCard(action, op) {
   if (op.tool === "ask_user") return questionCard(action, op);
+  const own = OWN_QUESTIONS[op.tool];
   const run = action.run;
   const edit = new Editor(op.code, "The code to run");
   const note = el("input", "nba-reply");
@@ -109,11 +113,11 @@ function approvalCard(action, op) {
   const lasting = [always("pattern", "Always", op.always), always("session", "All session", op.session)].filter(Boolean);
   const more = lasting.length ? el("div", "nba-row nba-lasting", ...lasting) : null;
   const buttons = [approve, change, deny, ...lasting];
-  const row = el("div", "nba-row", approve, change, deny, note);
+  const row = op.tool === "max_cost" ? el("div", "nba-row", approve, deny) : el("div", "nba-row", approve, change, deny, note);
   const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
-  const title = el("div", "nba-question", el("strong", "", "Run this?"), el("span", `nba-risk nba-risk-${op.risk}`, op.risk), el("span", "", op.why));
+  const title = el("div", "nba-question", el("strong", "", own || "Run this?"), ...(own ? [] : [el("span", `nba-risk nba-risk-${op.risk}`, op.risk)]), el("span", "", op.why));
   const card = el("div", "nba-card", title, edit.node, row, more, hint);
   card.setAttribute("role", "group");
-  card.setAttribute("aria-label", `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
+  card.setAttribute("aria-label", own ? `The agent asks: ${own} ${op.why}` : `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
   return card;
 }

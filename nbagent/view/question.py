@@ -10,6 +10,7 @@ from typing import Literal
 
 import click
 
+from nbagent.meter import BUDGET
 from nbagent.plan import PLAN
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
@@ -20,6 +21,11 @@ _ALWAYS: dict[str, Literal["pattern", "session"]] = {
     **dict.fromkeys(("a", "always"), "pattern"),
     **dict.fromkeys(("s", "session"), "session"),
 }
+
+
+def own_question(tool: str) -> str:
+    """Give the words of a question of nbagent's own, where nothing is run and graded; else ""."""
+    return {PLAN: "Is this plan right?", BUDGET: "Go over the budget?"}.get(tool, "")
 
 
 async def ask_by_line(
@@ -39,7 +45,7 @@ async def ask_by_line(
     """
     if request.tool == ASK_USER:
         return await _answer_by_line(read, asked)
-    code, can_edit = request.code, show is not None and _has_editor()
+    code, can_edit = request.code, show is not None and request.tool != BUDGET and _has_editor()
     while True:
         try:
             answer = (await read(f"{asked} {_choices(request, can_edit)} ")).strip()

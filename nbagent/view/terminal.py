@@ -34,7 +34,7 @@ from nbagent.tool_traits import ASK_USER
 from nbagent.tools.answer import FinalAnswer
 from nbagent.view.highlight import Kind, spans
 from nbagent.view.outputs import block, plain, visible
-from nbagent.view.question import ask_by_line
+from nbagent.view.question import ask_by_line, own_question
 from nbagent.view.region import Region
 from nbagent.view.screen import Folded, Screen, folded
 from nbagent.view.static import seconds
@@ -206,7 +206,8 @@ class TerminalView:
         if asked.tool == ASK_USER:
             self._line(Text(f"The agent asks: {visible(asked.code)}", style="bold yellow"))
             return
-        self._line(Text(f"{asked.tool} needs your yes: {asked.risk} ({plain(asked.why)})", style="bold yellow"))
+        words = own_question(asked.tool) or f"{asked.tool} needs your yes: {asked.risk}"
+        self._line(Text(f"{words} ({plain(asked.why)})", style="bold yellow"))
         self._code(asked.code)
 
     def _take(self, event: OutputAdded) -> None:

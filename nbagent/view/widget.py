@@ -28,7 +28,7 @@ from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
-from nbagent.view.question import ask_by_line
+from nbagent.view.question import ask_by_line, own_question
 
 FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second get lost on the way
 #: Seconds after which a page that did not call back is held to be unable to: the first widget of a page
@@ -154,8 +154,9 @@ class WidgetView:
     async def _ask_by_line(self, request: ApprovalRequest, ask: Callable[[str], Awaitable[str]]) -> Approval:
         self._line_open = True  # an open input box cannot be taken back: until then the page shows no buttons
         try:
-            looks = f"\n\nThis looks {request.risk}: {request.why}\nRun it?"
-            asked = visible(request.code) + ("" if request.tool == ASK_USER else looks)
+            own, looks = own_question(request.tool), f"This looks {request.risk}: {request.why}\nRun it?"
+            words = f"{own} ({request.why})" if own else looks
+            asked = visible(request.code) + ("" if request.tool == ASK_USER else f"\n\n{words}")
             return await ask_by_line(request, ask, None, asked=asked)
         finally:
             with self._lock:
@@ -175,6 +176,7 @@ class WidgetView:
     def take_undone(self, undone: Undone) -> None:
         """Mark what was undone after the run in the trace that stands (call it on the main thread)."""
         if self._left is not None and self._log.trace.add_undone(undone):
+            self.metadata = {}  # the record of what was undone is not to be replayed
             self._leave_static()
 
     def _leave_static(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -307,12 +308,16 @@ def test_a_stop_while_a_variable_is_copied_is_one_word(
 
 
 def test_undo_takes_the_last_step_back_and_says_what_came_of_it(cells: Cells, server: ScriptedServer) -> None:
+    records = Path(os.environ["NBAGENT_HOME"]) / "records"
     server.responses = [run_code("x = 1"), run_code("x = 2; y = 3"), final("done")]
     cells.run("%%agent\ncount")
+    (record,) = records.glob("*/*.json")
+    assert "y = 3" in record.read_text()
     assert cells.text("%agent undo") == (
         "Undone: 1 step that ran code. Gone: y. As before: x. They changed no file that is known of. "
         "What they did to databases or over the network stays.\n"
     )
+    assert "y = 3" not in record.read_text(), "what was undone is not replayed"
     assert "1 step ran code; 1 can be undone without running cells again" in cells.text("%agent status")
     assert "write how many steps to undo: 1 or more" in cells.text("%agent undo 0")
 

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from nbclient import NotebookClient
 
 from nbagent.errors import UsageError
-from nbagent.notebook.replay import Records, key_of
+from nbagent.notebook.replay import Found, Records, in_output, key_of
+from nbagent.record import from_values
 from tests.faces.notebook import Cells, kernel
 from tests.scripted_server import Response, ScriptedServer, final, run_code
 
@@ -285,6 +287,32 @@ def test_only_the_first_execution_of_a_cell_replays(tmp_path: Path, monkeypatch:
     shell.parent_header["metadata"]["cellId"] = "cell-2"
     assert records.find("k", "auto", again=False).record is None  # another cell of these words has no record
     assert records.find("other", "auto", again=False).record is None
+
+
+def test_what_was_undone_is_replayed_no_more_wherever_its_record_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {"key": "k", "recorded": "2026-12-01T00:00:00Z", "model": "m", "dialect": "tools", "steps": []}
+    record = from_values({**values, "reason": "answered"})
+    cell = {"cell_type": "code", "source": "%%agent\ngo", "outputs": [{"metadata": in_output(record)}]}
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    monkeypatch.setenv("JPY_SESSION_NAME", str(notebook))
+
+    def found() -> tuple[Records, Found]:
+        records = Records(Shell("cell-1"), tmp_path / "home", asks=True)
+        return records, records.find("k", "auto", again=False)
+
+    records, before = found()
+    records.keep(record)
+    assert before.record == record
+    records.withdraw(records.file_of(record))
+    records, after = found()
+    assert after == Found(note="what it did was undone")
+    newer = record.model_copy(update={"recorded": datetime.now(UTC) + timedelta(seconds=1)})
+    records.keep(newer)
+    assert found()[1].record == newer
 
 
 def test_a_record_of_a_stranger_can_do_no_more_than_be_shown_and_asked_about(

@@ -202,6 +202,17 @@ async def test_the_question_shows_all_of_the_code_its_risk_and_why(capsys: pytes
     assert "destructive (deletes a)" in out
 
 
+@pytest.mark.parametrize(("tool", "words"), [("plan", "Is this plan right?"), ("max_cost", "Go over the budget?")])
+async def test_nbagents_own_questions_are_no_code_with_a_risk(
+    capsys: pytest.CaptureFixture[str], tool: str, words: str
+) -> None:
+    request = ApprovalRequest("r", "a", tool, "Spend $1 more?", "network", "spent $1")
+    await TerminalView(interactive=True, input_on_main=answering("n")).ask(request)
+    printed = capsys.readouterr().out
+    assert f"{words} (spent $1)" in printed
+    assert "network" not in printed
+
+
 async def test_ctrl_c_at_the_question_cancels() -> None:
     view = TerminalView(interactive=True, input_on_main=answering(KeyboardInterrupt()))
     with pytest.raises(asyncio.CancelledError):
