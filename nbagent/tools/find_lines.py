@@ -58,6 +58,8 @@ def check_pattern(pattern: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constructs that a later Python may take otherwise
             re.compile(pattern)
+        if "\0" in pattern:
+            raise PatternRefused(r"The pattern holds a null byte: write it as \x00.")
     except UnicodeEncodeError:
         raise PatternRefused("The pattern holds half characters (lone surrogates).") from None
     except (re.error, OverflowError, RecursionError) as error:

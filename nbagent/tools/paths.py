@@ -75,7 +75,7 @@ def locate(text: str, folder: Path, *, also: Sequence[Path] = (), write: bool = 
         path = Path(os.path.realpath(root / Path(text).expanduser()))
         _check_name(path)
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a home folder of nobody
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise PathRefused(f"{_short(text)} cannot be used as a path: {reason}.") from None
     inner = _within(path, root)
     for further in also if inner is None else ():

@@ -131,7 +131,7 @@ def _told(shown: list[str], most: int, what: str, listing: _Listing, files: int 
     at_least = "at least " if count >= MOST_FOUND and files else ""
     notice = f"{at_least}{count:,} {what}{'s' if count != 1 else ''}{within}" if count else f"No {what}"
     if count > max(1, most):
-        notice += f", the first {most} of them"
+        notice += f", the first {max(1, most)} of them"
     if listing.cut:
         notice += f"; the folder is too large: {len(listing.sizes):,} files were looked at"
     elif not listing.sizes:

@@ -144,6 +144,7 @@ async def test_names_are_matched_as_ripgrep_does(
         ({"pattern": "load("}, "no regular expression"),
         ({"pattern": "a{99999999999}"}, "no regular expression"),
         ({"pattern": "\udc80"}, "half characters"),
+        ({"pattern": "a\0b"}, "null byte"),
         ({"pattern": "x", "path": "../"}, "outside the working folder"),
         ({"pattern": "x", "path": "out"}, "outside the working folder"),
         ({"pattern": "x", "path": "nowhere"}, "There is no folder or file 'nowhere'"),
