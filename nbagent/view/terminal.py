@@ -143,6 +143,8 @@ class TerminalView:
     def _print(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._line(Text(plain(" · ".join(filter(None, [event.model, event.host]))), style="dim"))
+            for note in event.notes:
+                self._line(Text(f"· {plain(note)}", style="dim"))
         elif isinstance(event, RunFinished):
             self._end(event)
         elif note := note_of(event):

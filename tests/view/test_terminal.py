@@ -55,7 +55,7 @@ def answering(*lines: str | BaseException) -> Callable[[str], Awaitable[str]]:
 def test_a_run_in_a_pipe_reads_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
     figure = shown({"image/png": PNG, "text/plain": "<Figure size 640x480 with 1 Axes>"})
     show(
-        started(label="local 1.5B: check it"),
+        started(label="local 1.5B: check it", notes=["Nothing asks for your yes."]),
         *said("I **look**."),
         *acted("plot()", stream("\r10%\r20%\n"), figure),
         stepped(),
@@ -64,6 +64,7 @@ def test_a_run_in_a_pipe_reads_from_top_to_bottom(capsys: pytest.CaptureFixture[
     )
     assert capsys.readouterr().out.splitlines() == [
         "stub · http://127.0.0.1",
+        "· Nothing asks for your yes.",
         "── Step 1 ".ljust(60, "─"),
         "I look.",
         "  │ plot()",
