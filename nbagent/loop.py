@@ -16,7 +16,7 @@ from nbagent.answers import Answers
 from nbagent.beside import Beside
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
-from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted, Usage
+from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
 from nbagent.guards import End, Guards, Nudge
 from nbagent.listening import Listener, Reply
 from nbagent.meter import Meter
@@ -89,11 +89,10 @@ class Loop:
             if (reply := await self._think_in_time()) is None:
                 return self.meter.out_of_time()
             self.beside.compactor.counted(reply.usage)
-            usage = self._spent(reply)  # whatever comes of it
             end = await self._act(reply)
             self.emit(
                 StepFinished(
-                    usage=usage,
+                    usage=self.meter.add(reply.usage, self.conversation.estimated_tokens),
                     seconds=time.monotonic() - began,
                     first_token_seconds=None if reply.first_token is None else reply.first_token - began,
                 )
@@ -102,11 +101,6 @@ class Loop:
             if (end := self._heed(await self.beside.after_step(end, self._answer, last=last))) is not None:
                 return end
         return limit
-
-    def _spent(self, reply: Reply) -> Usage:
-        """Count a reply, and the attempts at it that broke off."""
-        estimated = self.conversation.estimated_tokens
-        return sum((self.meter.add(usage, estimated) for usage in [*reply.lost, reply.usage]), Usage())
 
     async def _limit(self) -> End | None:
         """Say why another step may not be taken."""
@@ -198,11 +192,8 @@ class Loop:
         return word
 
     def _keep_partial_reply(self) -> None:
-        estimated = self.conversation.estimated_tokens
-        for lost in self._listener.reply.lost:
-            self.meter.add(lost, estimated)
         if (partial := self._listener.keep_partial()) is not None:
-            self.meter.add(partial, estimated)
+            self.meter.add(partial, self.conversation.estimated_tokens)
 
     def _finish(self, reason: Reason, message: str) -> None:
         self.emit(

@@ -55,8 +55,13 @@ def _signature(tool: ToolSpec) -> str:
     return f"{tool.name}({', '.join(tool.schema.get('properties', {}))})"
 
 
-#: Where the agent's code runs in the user's own kernel.
-LIVE = " (your code runs in their kernel: use these as they are, and bind names of your own)"
+#: How the agent's code comes by the user's variables.
+REACH = {
+    "fresh": "; bring_variable copies one into your kernel",
+    "live": " (your code runs in their kernel: use these as they are, and bind names of your own)",
+    "branch": " (your kernel is a copy of theirs and has them all: use these as they are; what you change in them"
+    " stays in your copy)",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class HostContext:
     cells: Sequence[str] = ()
     last_error: str = ""
     files: Sequence[str] = field(default_factory=tuple)  #: one description a data file
-    can_bring: bool = False  #: variables can be copied into the agent's kernel
+    kernel: str = "fresh"  #: the kind of the agent's kernel
     news: str = ""  #: what is otherwise in the kernel than the model knows
 
 
@@ -100,8 +105,9 @@ def run_message(
     request = "\n\n".join(filter(None, [advice_for(task, approach, dialect), f"Task: {task}", reminder]))
     blocks = [context.news] if context.news else []
     if context.variables:
-        how = "; bring_variable copies one into your kernel" if context.can_bring else LIVE
-        blocks.append(f"The user's live variables{how}:\n" + "\n".join(variable_lines(context.variables)))
+        blocks.append(
+            f"The user's live variables{REACH[context.kernel]}:\n" + "\n".join(variable_lines(context.variables))
+        )
     if context.cells:
         cells = "\n---\n".join(_shorten(cell) for cell in context.cells)
         blocks.append(f"The user's last cells, oldest first:\n{cells}")

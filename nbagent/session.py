@@ -79,7 +79,7 @@ class Session:
             self.log.close()
             raise
         self._host = host
-        self._copies_from = None if resolved.settings.kernel == "live" else host  # whose variables are brought
+        self._copies_from = workplace.copies_from(host, self.kernel)  # whose variables are brought
         self._environment = environment
         self.redactor = workplace.redactor_for(environment, resolved.settings)
         self._conversation = Conversation(dialect_named)
@@ -260,7 +260,7 @@ class Session:
         choice = terms.choice
         context = await workplace.surroundings(task, data, self.folder, self._host, settings.cells)
         told = "\n".join(filter(None, [*news_of_undo(self.events), self._resumption.take_news()]))
-        context = replace(context, news=told, can_bring=self._copies_from is not None)
+        context = replace(context, news=told, kernel=settings.kernel)
         self._emit(
             RunStarted(
                 task=task,

@@ -87,8 +87,10 @@ class Settings(BaseModel):
         description="Tokens of the model's window; empty for what its server says (else 100000; embedded: 16384).",
     )
 
-    kernel: Literal["fresh", "live"] = Field(
-        "fresh", description="What runs the code: a kernel of the session's own, or live, your own kernel."
+    kernel: Literal["fresh", "live", "branch"] = Field(
+        "fresh",
+        description="What runs the code: a kernel of the session's own; live, your own; or branch, a copy of yours"
+        " with all its variables, which changes nothing in it (Linux).",
     )
     python: str = Field("", description="Interpreter of the kernel; empty for the one that runs nbagent.")
     folder: str = Field("", description="Where the kernel works; empty for the current folder.")

@@ -15,13 +15,15 @@ from typing import Any
 from nbagent.data_files import describe, named_files
 from nbagent.errors import NoRoom, SettingsError, TransferError
 from nbagent.events import Event
+from nbagent.host import IPythonHost
+from nbagent.kernels.branch import BranchKernel
 from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.live import LiveKernel
 from nbagent.kernels.process import ProcessKernel
 from nbagent.models.choose import Choice
 from nbagent.parcels import SHARED_MEMORY
 from nbagent.prompt import HostContext
-from nbagent.protocols import Host, Kept, Kernel
+from nbagent.protocols import Host, Kept, Kernel, Variable
 from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.breaker import BreakerLimits
@@ -95,7 +97,7 @@ async def surroundings(
     variables, recent, error = await host.call(
         lambda: (host.variables(), host.recent_cells(cells), host.last_error())
     )
-    return HostContext(variables, recent, error, files, can_bring=True)
+    return HostContext(variables, recent, error, files)
 
 
 def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Host | None) -> Kernel:
@@ -122,9 +124,41 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
             raise SettingsError("kernel=live works in a notebook or IPython only: leave it out here")
         programs = ProcessKernel(**options)
         return LiveKernel(host.shell, host.submit, programs, output_characters=settings.output_characters)
+    if settings.kernel == "branch":
+        if host is None:
+            raise SettingsError("kernel=branch works in a notebook or IPython only: leave it out here")
+        if sys.platform != "linux":
+            raise SettingsError("kernel=branch needs Linux: leave it out here, variables are copied then")
+        branch = BranchKernel(
+            host=host, kept=settings.checkpoints_kept, memory_share=settings.checkpoint_memory, **options
+        )
+        if settings.checkpoints == "off":
+            branch.checkpoints = None
+        return branch
     if settings.checkpoints == "on" and sys.platform == "linux":
         return CheckpointKernel(kept=settings.checkpoints_kept, memory_share=settings.checkpoint_memory, **options)
     return ProcessKernel(**options)
+
+
+class ChangedSince(IPythonHost):
+    """The user's process, of whose variables only those are shown that a branch does not have as they are."""
+
+    def __init__(self, host: Host, branch: BranchKernel) -> None:
+        super().__init__(host.shell, host.submit)
+        self._branch = branch
+
+    def variables(self) -> list[Variable]:
+        """List what the user has changed since the branch was made."""
+        return [one for one in super().variables() if self._branch.differs(one.name)]
+
+
+def copies_from(host: Host | None, kernel: Kernel) -> Host | None:
+    """Give whose variables are copied into the kernel when code needs them; None where it has them."""
+    if isinstance(kernel, LiveKernel):
+        return None
+    if isinstance(kernel, BranchKernel) and host is not None:
+        return ChangedSince(host, kernel)
+    return host
 
 
 def make_gateway(

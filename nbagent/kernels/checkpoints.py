@@ -151,9 +151,13 @@ class CheckpointKernel(ProcessKernel):
     def _state_changes(self) -> None:
         self._before, self._mark = self._mark, ""
 
-    async def _start_child(self, plan: Launch) -> Child:
+    def _begin_anew(self) -> None:
+        """No state is kept: a new process begins."""
         self._mark = self._before = ""
         self._known_at.clear()
+
+    async def _start_child(self, plan: Launch) -> Child:
+        self._begin_anew()
         try:
             child: Child = await ForkableChild.start(plan)
         except KernelNotStarted as error:

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from nbagent.errors import KernelError
 from nbagent.kernels.channels import Channels
@@ -42,6 +42,19 @@ class Sleeper:
         self.socket.close()
 
 
+class Process(Protocol):
+    """The child process that keeps the family."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    def poll(self) -> int | None:
+        """Give its exit code, None while it lives."""
+        ...
+
+
 @dataclass
 class ForkableChild(Child):
     """Started directly: its sockets are inherited, none is in the file system."""
@@ -51,7 +64,7 @@ class ForkableChild(Child):
 
     def __post_init__(self) -> None:
         super().__init__(self.plan)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._control: socket.socket | None = None
         self._told = b""
         self.worker = 0  #: number of the process that is the kernel

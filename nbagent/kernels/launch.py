@@ -30,6 +30,7 @@ _SCOPE_SIGNAL = 1 << 1
 _PR_CAPBSET_DROP = 24
 #: Load modules, raw input and output, another root, trace, administer, boot, make devices, observe performance.
 _CAPABILITIES = (16, 17, 18, 19, 21, 22, 27, 38)
+_CAPABILITIES_VERSION = 0x20080522
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 #: By machine: its name in an audit, and its number of the call `socket`.
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
@@ -106,9 +107,31 @@ def cut_network() -> None:
 
 
 def drop_capabilities() -> None:
-    """Let what this process becomes have none of root's ways round the rest; who is not root has none."""
+    """Have none of root's ways round the rest, nor let what is executed have them; who is not root has none."""
     for capability in _CAPABILITIES:
         _libc().prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITIES_VERSION, 0), 8)
+    held = ctypes.create_string_buffer(24)  # twice (effective, permitted, inheritable), 32 of each
+    _checked(_libc().capget(header, held))
+    words = list(struct.unpack("=6I", held.raw))
+    for capability in _CAPABILITIES:
+        for number in range(3):
+            words[3 * (capability // 32) + number] &= ~(1 << capability % 32)
+    _checked(_libc().capset(header, struct.pack("=6I", *words)))
+
+
+def hold(plan: dict[str, Any]) -> str:
+    """Confine this process as a plan says; give why the system would not, or ""."""
+    if plan["confine"]:
+        try:
+            limit(plan["memory"], plan["processors"])
+            confine(plan["writable"], plan["hidden"], landlock_abi())
+            drop_capabilities()
+            if plan["cut_network"]:
+                cut_network()
+        except OSError as error:
+            return error.strerror or "refused"
+    return ""
 
 
 def limit(memory: int, processors: int) -> None:
@@ -153,7 +176,8 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(place)
 
 
-def _die_with(host: int, number: signal.Signals = signal.SIGKILL) -> None:
+def die_with(host: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system end this process when the thread of its parent `host` that started it ends."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         if os.getppid() != host:  # it died before the line above
@@ -185,7 +209,7 @@ def _watch_over(program: list[str], host: int, outcome: dict[str, Any], outcome_
     for number in (signal.SIGINT, signal.SIGTERM):  # they reach the program itself, in the same group
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGUSR1, lambda *_: os.killpg(os.getpgrp(), signal.SIGKILL))
-    _die_with(host, signal.SIGUSR1)
+    die_with(host, signal.SIGUSR1)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
     try:
         code = subprocess.Popen(program).wait()
@@ -202,20 +226,11 @@ def _watch_over(program: list[str], host: int, outcome: dict[str, Any], outcome_
 def main(plan_file: str, outcome_file: str) -> None:
     """Carry out the plan: become the kernel, or run the program that it names."""
     plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
-    _die_with(plan["host"])
+    die_with(plan["host"])
     if os.getpgrp() != os.getpid():
         os.setsid()
     program = plan.get("program")
-    outcome = {"ipykernel": not program and _has_ipykernel(), "refused": "", "not_started": ""}
-    if plan["confine"]:
-        try:
-            limit(plan["memory"], plan["processors"])
-            confine(plan["writable"], plan["hidden"], landlock_abi())
-            drop_capabilities()
-            if plan["cut_network"]:
-                cut_network()
-        except OSError as error:
-            outcome["refused"] = error.strerror or "refused"
+    outcome = {"ipykernel": not program and _has_ipykernel(), "refused": hold(plan), "not_started": ""}
     if program:
         _watch_over(program, plan["host"], outcome, outcome_file)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import queue
 import socket
 import stat
 import sys
@@ -38,21 +39,22 @@ _keep_alive: list[Any] = []  #: what a fork must neither use nor free
 
 def obstacle() -> str:
     """Say what would not survive a fork of this process, or ""."""
+    return native_obstacle("a checkpoint") or _thread_obstacle()
+
+
+def native_obstacle(what: str) -> str:
+    """Name the library whose threads or devices do not survive `what`, or give ""."""
     for module, name in _KEEP_THREADS.items():
         if module in sys.modules:
-            return f"{name} is loaded, whose threads do not survive a checkpoint"
-    return _native_obstacle() or _thread_obstacle()
-
-
-def _native_obstacle() -> str:
+            return f"{name} is loaded, whose threads do not survive {what}"
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
-        return "torch has initialised CUDA, which cannot be checkpointed"
+        return f"torch has initialised CUDA, which does not survive {what}"
     if _thread_named("polars"):
-        return "polars is at work with threads that do not survive a checkpoint"
+        return f"polars is at work with threads that do not survive {what}"
     numba = sys.modules.get("numba.np.ufunc.parallel")
     if numba is not None and getattr(numba, "_is_initialized", False):
-        return "numba has run code with parallel=True, whose threads do not survive a checkpoint"
+        return f"numba has run code with parallel=True, whose threads do not survive {what}"
     return ""
 
 
@@ -137,7 +139,7 @@ OpenFiles = dict[int, tuple[int, int]]  #: descriptor to flags and position
 def open_files() -> OpenFiles:
     """Give flags and position of every regular file that is open: the position is shared with the parent."""
     found = {}
-    for descriptor in _descriptors():
+    for descriptor in descriptors():
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
@@ -166,7 +168,7 @@ def cut_connections(kept: set[int]) -> int:
     cut = 0
     dead, other = socket.socketpair()
     other.close()
-    for descriptor in _descriptors():
+    for descriptor in descriptors():
         if descriptor in kept or descriptor == dead.fileno():
             continue
         try:
@@ -188,25 +190,39 @@ def deny_sqlite(files: dict[int, tuple[int, int]], names: dict[str, Any]) -> int
 
     Gives how many; they have to be opened again.
     """
-    sqlite = sys.modules.get("sqlite3")
-    if sqlite is None or not any(_is_database(descriptor) for descriptor in files):
+    if not any(is_database(descriptor) for descriptor in files):
         return 0
+    return deny_connections(database_connections(names))
+
+
+def database_connections(names: dict[str, Any]) -> list[Any]:
+    """Give the SQLite connections to files that there are."""
+    sqlite = sys.modules.get("sqlite3")
+    if sqlite is None:
+        return []
     import gc
 
     found = {id(one): one for one in [*names.values(), *gc.get_objects()] if type(one) is sqlite.Connection}
-    denied = 0
+    to_files = []
     for connection in found.values():
-        _keep_alive.append(connection)  # to close it would touch the file
         try:
             if any(path for _, _, path in connection.execute("PRAGMA database_list")):
-                connection.set_authorizer(lambda *_: _SQLITE_DENY)
-                denied += 1
-        except sqlite.Error:
+                to_files.append(connection)
+        except sqlite.Error:  # closed, or another thread's
             continue
-    return denied
+    return to_files
 
 
-def _is_database(descriptor: int) -> bool:
+def deny_connections(connections: list[Any]) -> int:
+    """Refuse every statement on them; give how many."""
+    for connection in connections:
+        _keep_alive.append(connection)  # to close it would touch the file
+        connection.set_authorizer(lambda *_: _SQLITE_DENY)
+    return len(connections)
+
+
+def is_database(descriptor: int) -> bool:
+    """Whether an open file is an SQLite database."""
     try:
         return os.pread(descriptor, 15, 0) == b"SQLite format 3"
     except OSError:
@@ -221,6 +237,7 @@ def renew_executors() -> None:
         executor = arguments[0]() if arguments else None
         if executor is not None:
             executor._threads.clear()
+            executor._work_queue = queue.SimpleQueue()  # what waits in the old one is the past's to do
             executor._idle_semaphore = threading.Semaphore(0)
             executor._shutdown_lock = threading.Lock()
     if threads is not None:
@@ -247,5 +264,6 @@ def forget_children() -> None:
         subprocess._active = []
 
 
-def _descriptors() -> Iterator[int]:
+def descriptors() -> Iterator[int]:
+    """Give the numbers of all open files."""
     yield from sorted(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208

@@ -12,16 +12,20 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
-from nbagent.kernels.zygote import worker
+from nbagent.kernels.zygote import worker as first_worker
 from nbagent.kernels.zygote.wire import Wire
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(control: int, wire: int, out: int, err: int) -> None:
-    """Fork the first worker and keep the family; the arguments are inherited descriptors."""
+Worker = Callable[[Wire, int, int, int], None]
+
+
+def main(control: int, wire: int, out: int, err: int, worker: Worker = first_worker.main) -> None:
+    """Fork the first worker and keep the family; all arguments but the last are inherited descriptors."""
     for descriptor in (control, wire, out, err):
         os.set_inheritable(descriptor, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -31,7 +35,7 @@ def main(control: int, wire: int, out: int, err: int) -> None:
     if pid == 0:
         os.close(lives)
         os.close(control)
-        worker.main(Wire(socket.socket(fileno=wire)), out, err, life)
+        worker(Wire(socket.socket(fileno=wire)), out, err, life)
     else:
         for descriptor in (wire, out, err, life):
             os.close(descriptor)

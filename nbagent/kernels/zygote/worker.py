@@ -268,7 +268,8 @@ def _profile() -> ProfileDir:
         return ProfileDir.create_profile_dir(str(folder))
 
 
-def _make_kernel(wire: Wire, loop: asyncio.AbstractEventLoop) -> WorkerKernel:
+def make_kernel(wire: Wire, loop: asyncio.AbstractEventLoop, **others: Any) -> WorkerKernel:
+    """Make the process's one kernel. `others` are traits: a profile, the names of the user."""
     config = _configuration()
     kernel: WorkerKernel = WorkerKernel.instance(
         config=config,
@@ -282,31 +283,44 @@ def _make_kernel(wire: Wire, loop: asyncio.AbstractEventLoop) -> WorkerKernel:
         iopub_thread=None,
         control_thread=None,
         shell_channel_thread=types.SimpleNamespace(parent_thread=threading.main_thread(), io_loop=None),
-        profile_dir=_profile(),
         log=logging.getLogger("nbagent.worker"),
-        user_ns={},
+        **others,
     )
     return kernel
 
 
-def main(wire: Wire, out: int, err: int, life: int) -> None:
-    """Be the kernel until the host says that it is over."""
+def take_streams(wire: Wire, out: int, err: int) -> None:
+    """Have what is printed, and what is written to the descriptors 1 and 2, go to the host."""
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.close(out)
     os.close(err)
     sys.stdout, sys.stderr = OutStream(wire, "stdout", 1), OutStream(wire, "stderr", 2)
-    sys.argv = [str(Path(ipykernel.__file__).parent.parent / "ipykernel_launcher.py")]
-    sys.path.insert(0, "")
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make the event loop of this thread."""
     loop = asyncio.SelectorEventLoop(selectors.PollSelector())  # epoll would be shared with every fork
     asyncio.set_event_loop(loop)
-    kernel = _make_kernel(wire, loop)
+    return loop
+
+
+def main(wire: Wire, out: int, err: int, life: int) -> None:
+    """Be the kernel until the host says that it is over."""
+    take_streams(wire, out, err)
+    sys.argv = [str(Path(ipykernel.__file__).parent.parent / "ipykernel_launcher.py")]
+    sys.path.insert(0, "")
+    serve(make_kernel(wire, new_loop(), profile_dir=_profile(), user_ns={}), life)
+
+
+def serve(kernel: WorkerKernel, life: int) -> None:
+    """Answer requests until the host says that it is over."""
     kernel.family = Family(kernel, life)
     kernel.family.hide_sleepers()
     kernel.start()
     while not kernel.ending:
         try:
-            loop.run_forever()
+            kernel.loop.run_forever()
         except KeyboardInterrupt:
             continue
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -1,0 +1,157 @@
+"""A copy-on-write twin of the user's live kernel as the agent's (kind `branch`). Linux only.
+
+It is a kernel with checkpoints (see checkpoints.py) whose first worker is a fork of the user's process instead
+of a new interpreter: it has every variable at no cost, and whatever becomes of it, the user's kernel goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from nbagent.errors import KernelNotStarted
+from nbagent.kernels.channels import Channels
+from nbagent.kernels.checkpoints import BUSY_PAUSE, BUSY_TRIES, CheckpointKernel
+from nbagent.kernels.child import Child, Launch
+from nbagent.kernels.forkable import ForkableChild
+from nbagent.kernels.probe import token_of
+from nbagent.protocols import Host
+
+PARK_SECONDS = 1.0  #: within which the agent's thread comes to rest
+INSTEAD = "`--kernel fresh` copies the variables that it needs"
+
+
+@dataclass(frozen=True)
+class BranchLaunch(Launch):
+    """What a branch is started with."""
+
+    host: Host
+
+
+class _Forked:
+    """A child process that was forked and not executed."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Give its exit code, None while it lives."""
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # it has ended before; or the user's code has waited for every child
+            return 0
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+
+@dataclass
+class BranchChild(ForkableChild):
+    """The fork of the user's process, and its family."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.differences: list[str] = []  #: what of the user's is not in it as it is there
+        self.tokens: dict[str, Any] = {}  #: what the user's variables were
+
+    async def _spawn(self, log: BinaryIO) -> Channels:
+        plan = self.plan
+        assert isinstance(plan, BranchLaunch)
+        assert self._channels is not None
+        loop = asyncio.get_running_loop()
+        try:
+            await plan.host.call(lambda: self._fork(plan.host, loop))
+        finally:
+            for end in self._handed_over:
+                end.close()
+            for descriptor in self._inherited[2:]:
+                os.close(descriptor)
+        return self._channels
+
+    def _fork(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        """Fork, on the user's main thread. Raises `KernelNotStarted` where that would not be safe."""
+        from nbagent.kernels.zygote import preflight, twin
+
+        if why := preflight.refusal(host.shell):
+            raise KernelNotStarted(f"no branch: {why}; {INSTEAD}")
+        self.differences = preflight.differences(host.shell, self.plan.scratch.parent)
+        names = host.shell.user_ns
+        self.tokens = {one.name: token_of(names[one.name]) for one in host.variables() if one.name in names}
+        confinement = self.plan.confinement
+        control, wire, out, err = self._inherited
+        plan = twin.Plan(
+            (control, wire, out, err),
+            self.plan.folder,
+            self.plan.environment,
+            {
+                **confinement.plan(),
+                "writable": [str(path) for path in (*confinement.writable, self._room)],
+            },
+            self._log,
+            self._outcome_file,
+        )
+        for attempt in range(BUSY_TRIES):
+            if attempt:
+                time.sleep(BUSY_PAUSE)
+            with _parked(loop) as resting:
+                why = preflight.busy() if resting else "the agent's own thread did not come to rest"
+                if not why:
+                    twin.fork(plan, host.shell, self._take)
+                    return
+        raise KernelNotStarted(f"no branch now: {why}, and a fork could freeze your kernel; wait, or {INSTEAD}")
+
+    def _take(self, pid: int) -> None:
+        self._process = _Forked(pid)
+
+
+@contextmanager
+def _parked(loop: asyncio.AbstractEventLoop) -> Iterator[bool]:
+    """Hold the thread of `loop` between two of its steps, where it has no lock; give whether it came to rest."""
+    resting, over = threading.Event(), threading.Event()
+
+    def rest() -> None:
+        if not over.is_set():
+            resting.set()
+            over.wait()
+
+    loop.call_soon_threadsafe(rest)
+    try:
+        yield resting.wait(PARK_SECONDS)
+    finally:
+        over.set()
+
+
+class BranchKernel(CheckpointKernel):
+    """Implements `protocols.Kernel` and `protocols.Checkpoints` over a fork of the user's kernel.
+
+    It holds the user's variables as they were when it was made; `restart` makes a new one of them as they are.
+    """
+
+    def __init__(self, *, host: Host, **options: Any) -> None:
+        super().__init__(**options)
+        self._host = host
+        self._tokens: dict[str, Any] = {}
+
+    def differs(self, name: str) -> bool:
+        """Whether the user has bound a variable anew since, or changed it in a way that can be seen from outside.
+
+        Call it on the user's main thread.
+        """
+        names = self._host.shell.user_ns
+        return name in names and self._tokens.get(name) != token_of(names[name])
+
+    async def _start_child(self, plan: Launch) -> Child:
+        self._begin_anew()
+        child = await BranchChild.start(BranchLaunch(**vars(plan), host=self._host))
+        self._tokens = child.tokens
+        return child
+
+    async def _launch(self) -> Child:
+        child = await super()._launch()
+        assert isinstance(child, BranchChild)
+        self.confinement = "; ".join(["a copy of your kernel as it was now", self.confinement, *child.differences])
+        return child
