@@ -70,6 +70,7 @@ class Negotiation:
     gateway: Gateway = field(init=False)
     _known: Known = field(init=False)
     _misfits: int = 0
+    _acted: bool = False  #: in the dialect of now
     _varied: bool = False
 
     def __post_init__(self) -> None:
@@ -133,12 +134,15 @@ class Negotiation:
         if reply.actions:
             self._misfits = 0
             acted = any(action.tool != FinalAnswer.name for action in reply.actions)
+            self._acted |= acted
             if acted and self.choice.negotiable and self._known.dialect != self.choice.dialect:
                 self._learn(dialect=self.choice.dialect)
             return None
-        if not self.choice.negotiable or self._known.dialect == self.choice.dialect or not self._misfit(reply):
+        if self._acted or self._known.dialect == self.choice.dialect or not self._misfit(reply):
             return None
         self._misfits += 1
+        if not self.choice.negotiable:  # the user's own choice: the model is told once what it is
+            return Nudge("format", CALL_IT) if self.choice.dialect == "tools" and self._misfits == 1 else None
         if self._misfits < MISFITS:
             return Nudge("format", CALL_IT) if self.choice.dialect == "tools" else None
         following = _NEXT[self.choice.dialect]
@@ -153,7 +157,7 @@ class Negotiation:
         return self.choice.dialect == "json" and bool(reply.malformed)
 
     def _change(self, dialect: DialectName, why: str) -> None:
-        self._misfits = 0
+        self._misfits, self._acted = 0, False
         self.choice = replace(self.choice, dialect=dialect, why=why)
         self.dialect, self.gateway = dialect_named(dialect), self.gateway_for(self.choice)
         self.begin()

@@ -19,7 +19,7 @@ from nbagent.models.choose import Choice
 from nbagent.models.dialects import dialect_named
 from nbagent.models.scripted import ScriptedModel
 from nbagent.models.window import Window
-from nbagent.negotiation import Negotiation, holds_code
+from nbagent.negotiation import CALL_IT, Negotiation, holds_code
 from nbagent.remembered import Remembered
 from tests.one_session import Notebook, open_notebook
 from tests.scripted_server import Recorded, Response, ScriptedServer, final, plain, run_code
@@ -84,6 +84,15 @@ async def test_a_model_that_cannot_keep_to_the_object_either_ends_up_with_blocks
     assert dialects(notebook) == ["tools", "json", "fenced"]
     assert "response_format" not in notebook.last(2)[0]
     assert "42" in notebook.view.of(Observed)[0].text
+
+
+async def test_code_that_calls_no_tool_is_told_of_once_where_tools_are_the_users_choice(
+    notebook: Notebook,
+) -> None:
+    code = final("```python\nprint(1)\n```")
+    finished = await notebook.cell(code, code, model="chosen", dialect="tools")
+    assert [nudge.text for nudge in notebook.view.of(Nudged)] == [CALL_IT]
+    assert (finished.reason, finished.steps) == ("answered", 2)
 
 
 async def test_an_answer_that_holds_code_is_an_answer_once_the_model_has_called_a_tool(notebook: Notebook) -> None:

@@ -254,6 +254,13 @@ class TestFenced:
         end = "".join(mark for mark in fence if mark in "`~")
         assert code(await read(FencedDialect(), f"x\n{fence}\n1\n{end}\n")) == "1"
 
+    @pytest.mark.parametrize("form", ["{}", "```json\n{}\n```", " {}\n"])
+    async def test_the_object_of_the_json_dialect_is_understood(self, form: str) -> None:
+        step = json.dumps({"thought": "t", "action": "run_code", "action_input": {"code": "print(1)"}})
+        assert code(await read(FencedDialect(), form.format(step))) == "print(1)"
+        for answer in ('{"code": "print(1)"}', f"Send {step}", '{"action": "run_code", "action_input": 7}'):
+            assert not actions(await read(FencedDialect(), answer))
+
     @pytest.mark.parametrize("fence", ["```", "```bash", "```text", "~~~", "```output"])
     async def test_a_reply_without_a_marked_block_is_the_answer(self, fence: str) -> None:
         reply = f"It is 4:\n{fence}\nrm -rf x\n{fence[:3]}\n"

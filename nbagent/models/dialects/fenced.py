@@ -10,6 +10,7 @@ from nbagent.events import DialectName
 from nbagent.models.assembler import CUT, made_up_id
 from nbagent.models.dialects.common import close, object_of, one_user_message, said, usage_so_far
 from nbagent.models.dialects.fences import FenceReader
+from nbagent.models.json_stream import parse_liberally
 from nbagent.protocols import Observation, ToolSpec
 from nbagent.reply import Action, Attempt, Finish, Malformed, Raw, ReplyPart, Text
 
@@ -80,7 +81,19 @@ def _decide(reader: FenceReader, *, cut: bool) -> list[ReplyPart]:
         return [Malformed(UNDECIDED)]
     if cut and reader.in_block:
         return [Malformed(CUT)]
-    code = reader.code
+    code = reader.code if reader.code is not None else _code_of_object(reader.raw)
     if code is None:
         return []
     return [Action(made_up_id(), "run_code", json.dumps({"code": code}, ensure_ascii=False))]
+
+
+def _code_of_object(text: str) -> str | None:
+    """Give the code of a reply that is the object of the json dialect instead: some models know no other way."""
+    text = text.strip().removeprefix("```json").strip("` \n")
+    try:
+        step = parse_liberally(text) if text.startswith("{") and text.endswith("}") else None
+    except (ValueError, RecursionError):
+        return None
+    given = step.get("action_input") if isinstance(step, dict) and step.get("action") == "run_code" else None
+    code = given.get("code") if isinstance(given, dict) else None
+    return code if isinstance(code, str) and code.strip() else None
