@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbagent.events import (
+    ActionStarted,
     DataFile,
     DataFilesSeen,
     DialectChosen,
@@ -58,8 +59,9 @@ def data_files_of(events: Sequence[Event]) -> dict[str, DataFile]:
     """Give the files that code named and found as they were when it first did, but for those that it made."""
     made: set[str] = set()
     found: dict[str, DataFile] = {}
+    cells = _cells(events)
     for event in events:
-        if isinstance(event, FilesChanged):
+        if isinstance(event, FilesChanged) and _by_a_cell(event, cells):
             made |= {change.path for change in event.changes if change.change == "made"}
         elif isinstance(event, DataFilesSeen):
             for file in event.files:
@@ -68,21 +70,32 @@ def data_files_of(events: Sequence[Event]) -> dict[str, DataFile]:
     return found
 
 
+def _cells(events: Sequence[Event]) -> set[tuple[int, int, str]]:
+    return {(e.run, e.step, e.call_id) for e in events if isinstance(e, ActionStarted) and e.code}
+
+
+def _by_a_cell(event: FilesChanged, cells: set[tuple[int, int, str]]) -> bool:
+    """Whether code did it, and the notebook does it again; what tools wrote lies beside it, as data does."""
+    return (event.run, event.step, event.call_id) in cells
+
+
 def made_files_of(events: Sequence[Event]) -> list[str]:
-    """Give the paths of the files that the session made, relative to its folder."""
+    """Give the paths of the files that the session's code made, relative to its folder."""
     made: dict[str, None] = {}
+    cells = _cells(events)
     for event in events:
-        for change in event.changes if isinstance(event, FilesChanged) else ():
+        for change in event.changes if isinstance(event, FilesChanged) and _by_a_cell(event, cells) else ():
             if change.change == "made":
                 made.setdefault(change.path)
     return list(made)
 
 
 def originals_of(events: Sequence[Event]) -> dict[str, str]:
-    """Give the files that the session changed or deleted, with the name of the copy of what stood there first."""
+    """Give the files that the session's code changed or deleted, each with the copy of what stood there first."""
     first: dict[str, str] = {}
+    cells = _cells(events)
     for event in events:
-        for change in event.changes if isinstance(event, FilesChanged) else ():
+        for change in event.changes if isinstance(event, FilesChanged) and _by_a_cell(event, cells) else ():
             first.setdefault(change.path, "" if change.change == "made" else change.before)
     return {path: copy for path, copy in first.items() if copy}
 

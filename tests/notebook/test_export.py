@@ -17,8 +17,9 @@ import nbformat
 import pytest
 
 from nbagent.errors import FileExistsRefused, StoreError, UsageError, VerificationFailed
-from nbagent.events import Shared
+from nbagent.events import ActionStarted, DataFile, DataFilesSeen, FileChange, FilesChanged, Shared
 from nbagent.notebook.export import export_notebook
+from nbagent.notebook.metadata import data_files_of, made_files_of, originals_of
 from nbagent.redaction import Redactor
 from tests.notebook.clean_kernel import execute_clean
 from tests.notebook.logs import Log, raised, stream
@@ -427,3 +428,15 @@ def test_two_hundred_steps_are_exported_within_a_second(target: Path) -> None:
     begin = time.process_time()
     export_notebook(log.events, target)
     assert time.process_time() - begin < 1
+
+
+def test_files_that_tools_wrote_lie_beside_the_notebook_as_data_does() -> None:
+    log = Log().task()
+    for call, code, path in (("a", "", "helper.py"), ("b", "open('made.txt', 'w')", "made.txt")):
+        log.add(ActionStarted(tool="any", arguments={}, code=code, call_id=call))
+        log.add(FilesChanged(changes=[FileChange(path=path, change="made")], call_id=call))
+        log.add(FilesChanged(changes=[FileChange(path=f"old-{path}", change="changed", before="1")], call_id=call))
+        log.add(DataFilesSeen(files=[DataFile(path=path, size=1, sha256="0" * 64)]))
+    assert made_files_of(log.events) == ["made.txt"]
+    assert originals_of(log.events) == {"old-made.txt": "1"}
+    assert list(data_files_of(log.events)) == ["helper.py"]

@@ -42,6 +42,21 @@ CASES: dict[str, tuple[list[str], str, list[int]]] = {
         "5",
         [3],
     ),
+    "a folder made, then gone to": (
+        ["import os\nos.makedirs('sub dir')", "%cd 'sub dir'", "open('a.txt', 'w').write('7');", "z = 3", "%cd ..", "print(open('sub dir/a.txt').read())"],
+        "7",
+        [4],
+    ),
+    "a failure that changed a table under another name": (
+        ["import pandas as pd\ndf = pd.DataFrame({'a': [1]})\nt = df", "t['z'] = 5\n1 / 0", "k = 1", "print(df.z.sum())"],
+        "5",
+        [3],
+    ),
+    "a value that no output shows": (
+        ["import pandas as pd\ndf = pd.DataFrame({'a': [1.5, 2]})", "total = df.a.sum()", "junk = df.T"],
+        "The total is 3.5.",
+        [3],
+    ),
     "await": (
         ["import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 3", "v = await f()", "w = await f()", "print(v)"],
         "3",
