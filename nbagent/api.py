@@ -8,8 +8,9 @@ print(result.answer)
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from nbagent.protocols import Approval, ApprovalRequest, Host, View
 from nbagent.session import Session
 from nbagent.settings import Resolved
 from nbagent.stores.files import FileStore, default_home
+from nbagent.tools.threads import in_a_thread
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,28 @@ class Result:
 StrPath = str | os.PathLike[str]
 
 
+#: Answers whether an action may run, async or not; a text other than "yes" is a no with that reason.
+ApproveAction = Callable[[ApprovalRequest], bool | str | Approval | Awaitable[bool | str | Approval | None] | None]
+
+
+def _approval(answer: object) -> Approval:
+    """Read what a program answered; only a clear yes is one. Raises `UsageError` for what is no answer."""
+    if isinstance(answer, Approval):
+        fits = answer.by in ("user", "nobody", "rule") and answer.always in ("", "pattern", "session")
+        if fits and isinstance(answer.note, str) and isinstance(answer.code, str | None):
+            return answer
+    elif isinstance(answer, str):
+        said = answer.strip().lower()
+        return Approval(said in ("y", "yes"), "user", "" if said in ("y", "yes", "n", "no") else answer)
+    elif answer is None or isinstance(answer, int) or type(answer).__name__ == "bool_":  # numpy's
+        return Approval(bool(answer), "user")
+    raise UsageError(f"approve_action gave {answer!r:.80}: give True, False, a reason for a no, or an Approval")
+
+
 class EventQueue:
     """A view for programs: hands each event on, asks `approve` where an action needs a yes."""
 
-    def __init__(self, approve: Callable[[ApprovalRequest], bool | str | Approval] | None = None) -> None:
+    def __init__(self, approve: ApproveAction | None = None) -> None:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._approve = approve
 
@@ -89,13 +109,15 @@ class EventQueue:
         self.events.put_nowait(event)
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Ask the program, on a thread of its own; without a function to ask, nobody is there."""
+        """Ask the program, on a thread of its own; without a function to ask, nobody is there.
+
+        Raises:
+            UsageError: what it answered is no answer.
+        """
         if self._approve is None:
             return Approval(approved=False, by="nobody", note="the program gave no approve function")
-        answer = await asyncio.to_thread(self._approve, request)
-        if isinstance(answer, Approval):
-            return answer
-        return Approval(approved=bool(answer), by="user", note=answer if isinstance(answer, str) else "")
+        answer = await in_a_thread(self._approve, request)
+        return _approval(await answer if inspect.isawaitable(answer) else answer)
 
     def close(self) -> None:
         """Say that no more events come."""
@@ -106,8 +128,9 @@ class Agent:
     """An agent with one session; its kernel keeps the variables between runs.
 
     Args:
-        approve_action: asked for actions that need a yes; without it they are refused. It gives yes or no, or
-            an `Approval` with a reason, edited code, or what else in the session the yes is for.
+        approve_action: asked for actions that need a yes; without it they are refused. Async or not, it
+            gives True or False, a text as the reason for a no, or an `Approval` with a reason, edited code, or
+            what else in the session the yes is for.
         settings: any setting by name, e.g. `model`, `base_url`, `max_steps`, `approve`.
 
     Raises:
@@ -117,7 +140,7 @@ class Agent:
     def __init__(
         self,
         *,
-        approve_action: Callable[[ApprovalRequest], bool | str | Approval] | None = None,
+        approve_action: ApproveAction | None = None,
         host: Host | None = None,
         **settings: Any,
     ) -> None:

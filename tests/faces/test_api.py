@@ -9,15 +9,17 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
 import nbagent
 from nbagent import Agent, NbAgentError
+from nbagent.api import EventQueue
 from nbagent.errors import FileExistsRefused, SettingsError, UsageError
 from nbagent.events import RunFinished
-from nbagent.protocols import ApprovalRequest
+from nbagent.protocols import Approval, ApprovalRequest
 from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
 
 
@@ -154,6 +156,55 @@ def test_an_approve_function_that_raises_ends_the_run_in_the_log_and_the_agent_g
         roles = [message["role"] for message in server.bodies[1]["messages"]]
         assert roles == ["system", "user", "assistant", "tool", "user"]
     assert (tmp_path / "kept.txt").read_text() == "kept"
+
+
+REQUEST = ApprovalRequest("r", "c", "run_code", "x", "overwrite", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "approved", "note"),
+    [
+        (True, True, ""),
+        (False, False, ""),
+        (None, False, ""),
+        (1, True, ""),
+        ("yes", True, ""),
+        ("no", False, ""),
+        ("not this file", False, "not this file"),
+        ("", False, ""),
+        (Approval(True, "user", code="y"), True, ""),
+    ],
+)
+async def test_only_a_clear_yes_of_a_program_is_one(answer: Any, approved: bool, note: str) -> None:
+    async def later(request: ApprovalRequest) -> Any:
+        return answer
+
+    for approve in (lambda _: answer, later):
+        given = await EventQueue(approve).ask(REQUEST)
+        assert (given.approved, given.note) == (approved, note)
+
+
+NO_ANSWERS: list[Any] = [
+    [1],
+    object(),
+    {"approved": True},
+    Approval(True, "me"),  # type: ignore[arg-type]
+    Approval(True, "user", always="ever"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS)
+async def test_what_is_no_answer_is_said_and_approves_nothing(answer: Any) -> None:
+    with pytest.raises(UsageError, match="give True, False"):
+        await EventQueue(lambda _: answer).ask(REQUEST)
+
+
+async def test_an_exit_of_the_programs_own_does_not_end_the_loop() -> None:
+    def leave(request: ApprovalRequest) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
+        await EventQueue(leave).ask(REQUEST)
 
 
 def test_closing_in_mid_run_gives_the_run_its_result(server: ScriptedServer) -> None:
