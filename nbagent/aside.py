@@ -27,6 +27,8 @@ PLAIN_TEXT: dict[DialectName, dict[str, Any]] = {
     "json": {"response_format": None},
     "fenced": {},
 }
+#: Statuses by which servers refuse a field.
+OF_A_FIELD = (400, 404, 422, 500, 501)
 #: Seconds that a question may take, and characters of a reply that are read: some replies never end.
 SECONDS = 180.0
 LONGEST_REPLY = 20_000
@@ -101,6 +103,8 @@ class Aside:
         """Leave out what the server refused: the field that it names, else all of ours; False for none."""
         if not isinstance(error, ModelRefused) or isinstance(error, ContextOverflow):
             return False
+        if error.status not in OF_A_FIELD:
+            return False  # a key or an empty account: no field is at fault
         ours = {name for name, value in fields.items() if value is not None}
         refused = ours & {error.field} or ours
         self._refused |= refused

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nbagent.aside import LONGEST_REPLY, Aside
 from nbagent.compaction import LEAST_ROOM, SHARE, Compactor, compacted
 from nbagent.context import Conversation
-from nbagent.errors import ContextOverflow, ModelBusy
+from nbagent.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from nbagent.events import (
     ActionProposed,
     AsideAnswered,
@@ -386,10 +386,14 @@ async def test_a_count_that_may_be_true_warns_of_nothing(usages: list[Usage]) ->
     assert run.window.tokens == 32_768
 
 
-async def test_a_failed_question_is_in_the_log() -> None:
-    run = Run(20_000, [ModelBusy("busy")])
+@pytest.mark.parametrize("error", [ModelBusy("busy"), ModelRefused("no money", status=402)])
+async def test_a_failed_question_is_in_the_log_and_asked_again_only_where_a_field_may_be_at_fault(
+    error: ModelError,
+) -> None:
+    run = Run(20_000, [error])
     assert await run.aside.ask("summary", "Well?") == ""
-    assert [event.failed for event in run.of(AsideAnswered)] == ["busy"]
+    assert [event.failed for event in run.of(AsideAnswered)] == [str(error)]
+    assert len(run.of(AsideAsked)) == 1
 
 
 async def test_a_question_that_is_never_answered_to_its_end_holds_nothing_up(
