@@ -108,3 +108,16 @@ def test_what_a_kept_failed_cell_needs_is_kept_too() -> None:
 
 def test_a_cell_after_lost_state_cannot_have_needed_what_was_before() -> None:
     assert needed_failures([failed("a = 1\nfail()"), ok("print(a)", state_lost_before=True)]) == set()
+
+
+def test_a_failed_cell_is_kept_where_it_changed_an_object_under_another_name() -> None:
+    cells = [ok("t = df"), failed("t['z'] = 1\nfail()"), ok("print(df.z)")]
+    assert needed_failures(cells) == {1}
+    cells = [ok("parts = [df]"), failed("parts[0]['z'] = 1\nfail()"), ok("t = 1"), ok("print(df.z)")]
+    assert needed_failures(cells) == {1}
+
+
+def test_a_failed_cell_is_kept_where_a_function_of_its_own_changed_something() -> None:
+    add = "got = []\ndef add(x):\n    got.append(x)\n    fail()"
+    assert needed_failures([ok(add), failed("add(3)"), ok("print(got)")]) == {1}
+    assert needed_failures([ok(add), failed("add(3)"), ok("got = 1"), ok("print(got)")]) == set()

@@ -15,7 +15,6 @@ import logging
 import os
 import shutil
 import signal
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,6 +33,7 @@ from nbagent.errors import KernelNotStarted
 from nbagent.kernels import launch, probe
 from nbagent.kernels.channels import Channels, SocketChannels
 from nbagent.kernels.confinement import Confinement
+from nbagent.kernels.own_folder import OwnFolder
 
 POLL = 0.2  #: seconds between two looks at whether the process lives
 LARGEST_LOG = 1_000_000  #: bytes of the kernel's own words that are kept
@@ -95,7 +95,8 @@ class Child(ABC):
 
     def __init__(self, plan: Launch):
         self._plan = plan
-        self._room = Path(tempfile.mkdtemp(prefix="nbagent-"))
+        self._own = OwnFolder()
+        self._room = self._own.path
         self._log = plan.scratch / "kernel.log"
         self._channels: Channels | None = None
         self.refused = ""  #: why the system would not confine the process
@@ -143,7 +144,7 @@ class Child(ABC):
         except TimeoutError:
             words, seconds = self.last_words(), self._plan.timeout
             raise KernelNotStarted(f"the kernel did not answer within {seconds:g} s{words}") from None
-        shutil.rmtree(self._room, ignore_errors=True)
+        self._own.remove()
 
     @property
     def _plan_file(self) -> Path:
@@ -238,7 +239,7 @@ class Child(ABC):
             self.channels.ask_to_exit()
             await self._ended_within(EXIT_GRACE)
         await self._end()
-        shutil.rmtree(self._room, ignore_errors=True)
+        self._own.remove()
 
     async def _ended_within(self, seconds: float) -> None:
         clock = asyncio.get_running_loop().time

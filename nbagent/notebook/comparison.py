@@ -41,6 +41,7 @@ _REPLACED = (
     (re.compile(r"ipykernel_\d+"), "ipykernel"),
     (re.compile(r"/tmp/[\w./-]+|/var/folders/[\w./-]+"), "[temporary]"),  # noqa: S108 - a pattern
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "[uuid]"),
+    (re.compile(r"\bdisplay_id='?[0-9a-f]{32}"), "display_id="),
     (re.compile(r"\bT_[0-9a-f]{5,}"), "T_"),
     (re.compile(r"(?<=In \[)\d+(?=\])|(?<=Cell )In\s?\[\d+\]"), "…"),
 )

@@ -7,7 +7,6 @@ agent's own kernel, for the code is the same.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 from nbagent.errors import KernelError, UsageError
 from nbagent.events import Output
+from nbagent.kernels.own_folder import OwnFolder
 from nbagent.kernels.process import ProcessKernel
 from nbagent.notebook.atomic import write_whole
 from nbagent.notebook.comparison import difference
@@ -160,10 +160,11 @@ async def verify_notebook(
         raise UsageError(f"{folder} is no folder that the notebook could work in; name one with --folder")
     told = notebook["metadata"].get("nbagent", {})
     environment = told.get("environment", {}) if isinstance(told, Mapping) else {}
-    with tempfile.TemporaryDirectory(prefix="nbagent-verify-", ignore_cleanup_errors=True) as scratch:
+    with OwnFolder("verify-") as own:
+        scratch = own.path.resolve()
         place = folder
         if not in_place:
-            place = Path(scratch).resolve().joinpath(*_BELOW, "workspace")
+            place = scratch.joinpath(*_BELOW, "workspace")
             await asyncio.to_thread(
                 copy_workspace,
                 folder,
@@ -177,7 +178,7 @@ async def verify_notebook(
             (place / name).write_bytes(content)
         kernel = ProcessKernel(
             folder=place,
-            scratch=Path(scratch).resolve() / "scratch",
+            scratch=scratch / "scratch",
             confine=confine,
             hidden_environment=HIDDEN_FROM_KERNEL,
         )

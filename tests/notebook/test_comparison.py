@@ -54,6 +54,7 @@ def raised(name: str, value: str) -> dict[str, Any]:
         ("pid 123", "pid 4567"),
         ("x\n\n", "x\n"),
         ("\x1b[31mred\x1b[0m", "red"),
+        (f"<DisplayHandle display_id={'a' * 32}>", f"<DisplayHandle display_id={'b' * 32}>"),
     ],
 )
 def test_these_may_differ(before: str, now: str) -> None:
