@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ def terminal(words: list[str], folder: Path, **environment: str) -> Iterator[Any
         dimensions=(40, 100),
         timeout=60,
         encoding="utf-8",
+        # A suite that was started in the background ignores the interrupt, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield child
