@@ -105,7 +105,9 @@ class RunCode:
         outputs, executed, changed = await self._watched(code, context)
         keep_state_soon(context)
         _tell_of_loss(executed, context)
-        told = [variables_line(executed.changes, executed.gone), files_line(changed), self._hint(executed)]
+        # What was copied is told among the data: a summary names columns, which anyone may have named.
+        variables = variables_line(executed.changes, executed.gone)
+        told = [*copied, variables, files_line(changed), self._hint(executed)]
         text = tell(outputs, executed)
         pixels = context.image_pixels
         return ToolResult(
@@ -113,7 +115,7 @@ class RunCode:
             "\n".join(filter(None, [text, failing_tests(text, self._workspace)])),
             summary=executed.error.partition("\n")[0] or files_line(changed),
             execution_count=executed.execution_count,
-            notice=" ".join(filter(None, [*copied, notice(outputs, executed)])),
+            notice=notice(outputs, executed),
             changes="\n".join(filter(None, told)),
             images=await asyncio.to_thread(pictures, outputs, pixels) if pixels else (),
         )

@@ -21,7 +21,7 @@ async def inspect_variable(name: str, context: ToolContext) -> ToolResult:
             return ToolResult("ok", await context.kernel.inspect(name))
         except TransferError as error:
             if name in known:
-                return ToolResult("error", "", str(error), notice=str(error))
+                return ToolResult("error", str(error), str(error), notice=f"{name} could not be looked at:")
     host = context.host
     theirs = {variable.name for variable in await host.call(host.variables)} if host is not None else set()
     if host is not None and name in theirs:

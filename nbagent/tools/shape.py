@@ -61,19 +61,26 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
     if dropped := _dropped(outputs):
         words.append(f"It printed far too much: {dropped} characters in the middle were not kept.")
     if executed.replaced:
-        words.append(f"This took names of the user's: {', '.join(executed.replaced)}. Use names of your own.")
+        words.append(f"This took names of the user's: {_names(executed.replaced)}. Use names of your own.")
     if executed.restored:
-        back = ", ".join(executed.back_names) or "none"
+        back = _names(executed.back_names) or "none"
         words.append(f"An earlier state of the kernel is back; the code was not run again. Variables: {back}.")
         if executed.lost_names:
-            words.append(f"Gone, or older than they were: {', '.join(executed.lost_names)}.")
+            words.append(f"Gone, or older than they were: {_names(executed.lost_names)}.")
         words.append("What the code did to files is still there.")
     elif executed.state_lost:
-        names = ", ".join(executed.lost_names) or "all of them"
+        names = _names(executed.lost_names) or "all of them"
         words.append(f"A new kernel was started, earlier variables are gone: {names}.")
     elif executed.status in ("timeout", "interrupted"):
         words.append("The kernel and its variables are still there.")
     return " ".join(words)
+
+
+def _names(names: Sequence[str]) -> str:
+    """List names in words of ours: what is no name of code could be a text that came from data."""
+    plain_names = [name for name in names if name.isidentifier()]
+    odd = len(names) - len(plain_names)
+    return ", ".join([*plain_names, *([f"{odd} that are no names"] if odd else [])])
 
 
 def _dropped(outputs: Sequence[Output]) -> str:

@@ -57,7 +57,7 @@ class BringVariable:
         try:
             summary = await self._sharing.bring(name, context)
         except TransferError as error:
-            return ToolResult("error", "", str(error), notice=f"{name} could not be brought: {error}")
+            return ToolResult("error", str(error), str(error), notice=f"{name} could not be brought:")
         return ToolResult(
             "ok", f"{name} {summary}".strip(), f"brought {name}", notice=f"{name} is in your kernel now:"
         )
