@@ -405,3 +405,12 @@ async def test_a_question_that_is_never_answered_to_its_end_holds_nothing_up(
     assert "within 0.05 s" in run.of(AsideAnswered)[0].failed
     monkeypatch.setattr("nbagent.aside.SECONDS", 60)
     assert LONGEST_REPLY < len(await run.aside.ask("summary", "Well?")) < LONGEST_REPLY + 20
+
+
+async def test_a_question_takes_no_more_time_than_the_run_has_left() -> None:
+    run = Run(20_000, [say("no end", pause=Pause())])
+    run.meter.max_seconds = run.meter.seconds + 0.05
+    assert await run.aside.ask("plan", "Well?") == ""
+    assert run.of(AsideAnswered)[0].usage.prompt_tokens > 0, "it was sent, so it is paid for"
+    assert await run.aside.ask("plan", "Well?") == ""
+    assert len(run.of(AsideAsked)) == 1, "no time is left to ask"
