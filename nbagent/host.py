@@ -23,7 +23,7 @@ from nbagent.errors import NbAgentError, TransferError
 from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, within
 from nbagent.inspection import look
 from nbagent.last_exception import post_mortem
-from nbagent.parcels import read_parcel
+from nbagent.parcels import read_parcel, write_parcel
 from nbagent.protocols import Variable
 
 MOST_COLUMNS = 24  #: of a table, that are named with their types
@@ -123,10 +123,10 @@ class IPythonHost:
             raise TransferError(f"there is no variable {name}")
         value = names[name]
         try:
-            with file.open("wb") as opened:
-                _Pickler(opened, protocol=5).dump(value)
+            write_parcel(
+                value, str(file), lambda opened, aside: _Pickler(opened, protocol=5, buffer_callback=aside)
+            )
         except Exception as error:
-            file.unlink(missing_ok=True)
             raise TransferError(f"{name} cannot be copied: {_reason(error)}") from error
         return " ".join(filter(None, described(value)))
 

@@ -20,6 +20,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (named by the system)
 _MAGIC = b"nbagent parcel 1"
 _NUMBERS = struct.Struct("<QQ")
 _PAGE = 4096
+_BYTES, _BYTEARRAY = b"\x8e", b"\x96"  #: opcodes: eight bytes of length follow, then the content
 
 MakePickler = Callable[[IO[bytes], Callable[[pickle.PickleBuffer], bool]], pickle.Pickler]
 
@@ -69,6 +70,36 @@ def read_parcel(path: str) -> Any:
     places = [_NUMBERS.unpack_from(view, table + index * _NUMBERS.size) for index in range(count)]
     stream = view[len(_MAGIC) + _NUMBERS.size : table]
     return pickle.loads(stream, buffers=[view[start : start + size] for start, size in places])  # noqa: S301
+
+
+def plain_pickle(path: str) -> bytes:
+    """Give what `write_parcel` wrote as an ordinary pickle, which any Python reads; nothing of it is executed."""
+    data = Path(path).read_bytes()
+    if not data.startswith(_MAGIC):
+        return data
+    table, count = _NUMBERS.unpack_from(data, len(_MAGIC))
+    stream = data[len(_MAGIC) + _NUMBERS.size : table]
+    if not count:
+        return stream
+    import pickletools
+
+    pieces: list[bytes | memoryview] = []
+    at = index = end = 0
+    for opcode, _, found in pickletools.genops(stream):
+        end = found or 0
+        if opcode.name not in ("FRAME", "NEXT_BUFFER", "READONLY_BUFFER"):
+            continue
+        pieces.append(stream[at:end])
+        at = end + 1
+        if opcode.name == "FRAME":  # its length would be another
+            at = end + 9
+        elif opcode.name == "NEXT_BUFFER":
+            start, size = _NUMBERS.unpack_from(data, table + index * _NUMBERS.size)
+            index += 1
+            kind = _BYTES if stream[at : at + 1] == pickle.READONLY_BUFFER else _BYTEARRAY
+            pieces += (kind, struct.pack("<Q", size), memoryview(data)[start : start + size])
+    pieces.append(stream[at : end + 1])
+    return b"".join(pieces)
 
 
 def link_or_copy(file: Path, place: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nbagent.errors import StoreError
 from nbagent.events import Shared
+from nbagent.parcels import plain_pickle
 from nbagent.redaction import Redactor
 
 #: Pickles up to this many bytes stand in the notebook itself; larger ones lie beside it.
@@ -86,7 +87,7 @@ def _free_name(name: str, taken: Container[str]) -> str:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return plain_pickle(str(path))
     except FileNotFoundError:
         return None
     except OSError as error:

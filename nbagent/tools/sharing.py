@@ -8,7 +8,6 @@ of the same name.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from pathlib import Path
 
 from nbagent.errors import TransferError
@@ -16,15 +15,17 @@ from nbagent.events import Shared
 from nbagent.protocols import Executed, Host, Kernel, ToolContext
 from nbagent.tools.cell_names import names_of
 
+_PIECE = 1 << 20  #: bytes that are compared at once
+
 
 class Sharing:
     """What was copied from the user's kernel, for as long as the session lives."""
 
     def __init__(self) -> None:
-        self._brought: dict[str, str] = {}  # name -> digest of what was copied
+        self._brought: dict[str, Path] = {}  # name -> the file with what was copied
         self._own: set[str] = set()  # names that the agent's code bound
         self._looked_at: set[str] = set()  # names that were compared, or found not to travel, in this run
-        self._at: dict[str, tuple[dict[str, str], set[str]]] = {}  # mark of a checkpoint -> what was so then
+        self._at: dict[str, tuple[dict[str, Path], set[str]]] = {}  # mark of a checkpoint -> what was so then
 
     def keep(self, mark: str) -> None:
         """Take note of what is so at a checkpoint."""
@@ -49,7 +50,7 @@ class Sharing:
         assert context.host is not None
         self._looked_at.add(name)
         file, summary = await self._dump(name, context.host, context.session_folder)
-        await self._hand_over(name, file, await asyncio.to_thread(_digest, file), summary, context)
+        await self._hand_over(name, file, summary, context)
         return summary
 
     async def bring_needed(self, code: str, context: ToolContext) -> list[str]:
@@ -74,11 +75,11 @@ class Sharing:
     async def _bring_changed(self, name: str, host: Host, context: ToolContext) -> str | None:
         """Copy a variable unless the kernel has it as it is; give the summary of what was copied."""
         file, summary = await self._dump(name, host, context.session_folder)
-        digest = await asyncio.to_thread(_digest, file)
-        if self._brought.get(name) == digest:
+        brought = self._brought.get(name)
+        if brought is not None and await asyncio.to_thread(_same, brought, file):
             file.unlink()
             return None
-        await self._hand_over(name, file, digest, summary, context)
+        await self._hand_over(name, file, summary, context)
         return summary
 
     async def _dump(self, name: str, host: Host, session_folder: Path) -> tuple[Path, str]:
@@ -88,16 +89,16 @@ class Sharing:
         file = folder / f"{name}-{len(list(folder.iterdir())) + 1}.pkl"
         return file, await host.call(lambda: host.dump(name, file))
 
-    async def _hand_over(self, name: str, file: Path, digest: str, summary: str, context: ToolContext) -> None:
+    async def _hand_over(self, name: str, file: Path, summary: str, context: ToolContext) -> None:
         await context.kernel.bring(name, file)
-        self._brought[name] = digest
+        self._brought[name] = file
         self._own.discard(name)
         context.emit(Shared(name=name, summary=summary, file=str(file)))
 
     async def bring_again(self, name: str, file: Path, kernel: Kernel) -> None:
         """Give a new kernel what was copied into an earlier one. Raises `TransferError`."""
         await kernel.bring(name, file)
-        self._brought[name] = await asyncio.to_thread(_digest, file)
+        self._brought[name] = file
         self._own.discard(name)
 
     def executed(self, code: str, executed: Executed) -> None:
@@ -113,6 +114,15 @@ class Sharing:
         self._own -= set(executed.gone)
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").hexdigest()
+def _same(first: Path, second: Path) -> bool:
+    """Whether two files hold the same."""
+    try:
+        if first.stat().st_size != second.stat().st_size:
+            return False
+        with first.open("rb") as one, second.open("rb") as other:
+            while piece := one.read(_PIECE):
+                if piece != other.read(_PIECE):
+                    return False
+    except FileNotFoundError:  # the session was cleared away meanwhile
+        return False
+    return True

@@ -6,12 +6,13 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from nbagent.errors import TransferError
 from nbagent.kernels.process import ProcessKernel
-from nbagent.parcels import read_parcel
+from nbagent.parcels import plain_pickle, read_parcel, write_parcel
 from tests.kernels.running import run, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -105,3 +106,26 @@ async def test_large_arrays_travel_beside_the_pickle_and_can_be_changed(
     (tmp_path / "in.pickle").write_bytes(pickle.dumps(back, protocol=5))
     await kernel.bring("pair", tmp_path / "in.pickle")
     assert await value(kernel, "pair['a'][0], len(pair)") == "7 3"
+
+
+async def test_a_parcel_is_an_ordinary_pickle_for_who_has_no_nbagent(tmp_path: Path) -> None:
+    large, fixed = np.arange(50_000.0), np.arange(40_000)
+    fixed.flags.writeable = False
+    frame = pd.DataFrame({"a": large, "b": ["x", "y"] * 25_000})
+    value = {"large": large, "again": large, "fixed": fixed, "frame": frame, "small": b"x" * 9, "words": ["é"] * 3}
+    file = tmp_path / "value.pkl"
+    for each in (value, [1, "small"]):
+        write_parcel(each, str(file), lambda opened, aside: pickle.Pickler(opened, 5, buffer_callback=aside))
+        plain = pickle.loads(plain_pickle(str(file)))
+        assert type(plain) is type(each)
+    write_parcel(value, str(file), lambda opened, aside: pickle.Pickler(opened, 5, buffer_callback=aside))
+    plain = pickle.loads(plain_pickle(str(file)))
+    assert plain["large"] is plain["again"]
+    assert plain["large"].flags.writeable
+    assert not plain["fixed"].flags.writeable
+    np.testing.assert_array_equal(plain["large"], large)
+    np.testing.assert_array_equal(plain["fixed"], fixed)
+    pd.testing.assert_frame_equal(plain["frame"], frame)
+    assert (plain["small"], plain["words"]) == (value["small"], value["words"])
+    file.write_bytes(pickle.dumps(value))
+    assert plain_pickle(str(file)) == file.read_bytes()
