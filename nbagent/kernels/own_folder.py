@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Self
+from weakref import finalize
 
 from filelock import FileLock, Timeout
 
@@ -25,19 +26,24 @@ class OwnFolder:
     def __init__(self, kind: str = "") -> None:
         sweep()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX + kind))
-        self._lock = FileLock(self.path / _LOCK)
+        self._lock = FileLock(self.path / _LOCK, thread_local=False)  # a thread may remove what another made
         self._lock.acquire()
+        self._removed = finalize(self, _remove, self.path, self._lock)  # at the process's end, too
 
     def remove(self) -> None:
         """Delete it with all that it holds; again does nothing."""
-        self._lock.release()
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._removed()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.remove()
+
+
+def _remove(folder: Path, lock: FileLock) -> None:
+    lock.release()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

@@ -21,6 +21,9 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_stays(
     code = "import os; from nbagent.kernels.own_folder import OwnFolder; OwnFolder('x-'); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     (left,) = tmp_path.iterdir()
+    ends = "import sys; from nbagent.kernels.own_folder import OwnFolder; made = OwnFolder(); sys.exit(1)"
+    subprocess.run([sys.executable, "-c", ends], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert list(tmp_path.iterdir()) == [left]
     (left / "copy.csv").write_text("1")
     (foreign := tmp_path / "nbagent-notes").mkdir()
     sweep.cache_clear()
