@@ -18,7 +18,7 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    code = "import os; from nbagent.kernels.own_folder import OwnFolder; OwnFolder('x-'); os.kill(os.getpid(), 9)"
+    code = "import os; from nbagent.kernels.own_folder import OwnFolder; m = OwnFolder(); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     (left,) = tmp_path.iterdir()
     ends = "import sys; from nbagent.kernels.own_folder import OwnFolder; made = OwnFolder(); sys.exit(1)"
