@@ -123,6 +123,10 @@ class Aside:
                     case UsageReport(usage):
                         self._usage = usage
                     case Attempt(number, wait, why):
+                        if self._text:
+                            lost = len(self._text) // CHARACTERS_PER_TOKEN + 1
+                            broken = Usage(completion_tokens=lost, estimated=True)
+                            self.meter.add(broken, self.conversation.estimated_tokens)
                         self._text = ""
                         self.emit(Retrying(attempt=number, wait=wait, why=why, aside=True))
                     case _:

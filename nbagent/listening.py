@@ -48,6 +48,7 @@ class Reply:
     malformed: str = ""
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
+    lost: list[Usage] = field(default_factory=list)  #: of attempts that broke off: paid for all the same
     first_token: float | None = None  #: monotonic
 
 
@@ -89,6 +90,10 @@ class Listener:
         reply = self.reply
         if reply.thought.strip():
             self.emit(Thought(text=whole_characters(reply.thought), raw=reply.raw))
+        return self._estimate(reply)
+
+    @staticmethod
+    def _estimate(reply: Reply) -> Usage | None:
         if reply.first_token is None:
             return None
         characters = len(reply.thought) + len(reply.reasoning)
@@ -116,7 +121,8 @@ class Listener:
             case UsageReport(usage):
                 reply.usage = usage
             case Attempt(number, wait, why):
-                self.reply = Reply()
+                lost = self._estimate(reply)
+                self.reply = Reply(lost=[*reply.lost, *([lost] if lost is not None else [])])
                 self._live.flush()
                 self.emit(Retrying(attempt=number, wait=wait, why=why))
             case Finish(reason):

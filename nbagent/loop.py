@@ -16,7 +16,7 @@ from nbagent.answers import Answers
 from nbagent.beside import Beside
 from nbagent.context import Conversation
 from nbagent.errors import ContextOverflow, KernelError, ModelRefused, NbAgentError
-from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted
+from nbagent.events import ActionProposed, Event, Nudged, Reason, RunFinished, StepFinished, StepStarted, Usage
 from nbagent.guards import End, Guards, Nudge
 from nbagent.listening import Listener, Reply
 from nbagent.meter import Meter
@@ -89,10 +89,11 @@ class Loop:
             if (reply := await self._think_in_time()) is None:
                 return self.meter.out_of_time()
             self.beside.compactor.counted(reply.usage)
+            usage = self._spent(reply)  # whatever comes of it
             end = await self._act(reply)
             self.emit(
                 StepFinished(
-                    usage=self.meter.add(reply.usage, self.conversation.estimated_tokens),
+                    usage=usage,
                     seconds=time.monotonic() - began,
                     first_token_seconds=None if reply.first_token is None else reply.first_token - began,
                 )
@@ -101,6 +102,11 @@ class Loop:
             if (end := self._heed(await self.beside.after_step(end, self._answer, last=last))) is not None:
                 return end
         return limit
+
+    def _spent(self, reply: Reply) -> Usage:
+        """Count a reply, and the attempts at it that broke off."""
+        estimated = self.conversation.estimated_tokens
+        return sum((self.meter.add(usage, estimated) for usage in [*reply.lost, reply.usage]), Usage())
 
     async def _limit(self) -> End | None:
         """Say why another step may not be taken."""
@@ -192,8 +198,11 @@ class Loop:
         return word
 
     def _keep_partial_reply(self) -> None:
+        estimated = self.conversation.estimated_tokens
+        for lost in self._listener.reply.lost:
+            self.meter.add(lost, estimated)
         if (partial := self._listener.keep_partial()) is not None:
-            self.meter.add(partial, self.conversation.estimated_tokens)
+            self.meter.add(partial, estimated)
 
     def _finish(self, reason: Reason, message: str) -> None:
         self.emit(

@@ -210,7 +210,10 @@ async def test_a_broken_stream_is_retried_and_nothing_of_it_runs(work: Work) -> 
     call = C(
         T(index=0, id="a", type="function", function=F("run_code", "{\"code\":\"open('n.txt','a').write('1')\"}"))
     )
-    await work.run(sse(call, RESET, done=False), sse(call, C({}, "tool_calls")), final("ok"))
+    usages = [{"usage": {"prompt_tokens": 1000, "completion_tokens": 10}, "choices": []}] * 2
+    good = sse(call, C({}, "tool_calls"), usages[0])
+    finished = await work.run(sse(call, RESET, done=False), good, sse(*final("ok").items, usages[1]))
+    assert finished.usage.prompt_tokens > 2500, "the reply that broke off is paid for, too"
     assert (work.folder / "n.txt").read_text() == "1"
     assert len(work.view.of(Retrying)) == 1
 
@@ -250,7 +253,9 @@ async def test_stop_while_code_runs_answers_every_call_and_keeps_the_kernel(work
         running = asyncio.create_task(session.run("go", view=work.view))
         await asyncio.wait_for(work.view.seen.wait(), 30)
         session.stop()
-        assert (await asyncio.wait_for(running, 8)).reason == "interrupted"
+        finished = await asyncio.wait_for(running, 8)
+        assert finished.reason == "interrupted"
+        assert finished.usage.total_tokens > 100, "the reply was paid for, whatever came of its code"
         statuses = [event.status for event in work.view.of(ActionFinished)]
         assert statuses == ["interrupted", "skipped"]
         assert (await session.run("again", view=work.view)).reason == "answered"
