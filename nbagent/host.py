@@ -6,6 +6,7 @@ Everything here but `IPythonHost.call` runs on the host's main thread.
 from __future__ import annotations
 
 import asyncio
+import errno
 import keyword
 import pickle
 import re
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as CellUsageError
 
-from nbagent.errors import NbAgentError, TransferError
+from nbagent.errors import NbAgentError, NoRoom, TransferError
 from nbagent.glance import GLANCE_SECONDS, TooLong, describe, is_a, within
 from nbagent.inspection import look
 from nbagent.last_exception import post_mortem
@@ -116,6 +117,7 @@ class IPythonHost:
         """Pickle the user's variable `name` into `file`; give its type and summary.
 
         Raises:
+            NoRoom: there is no room for it there.
             TransferError: there is none, or it cannot be pickled.
         """
         names = self._shell.user_ns
@@ -127,6 +129,8 @@ class IPythonHost:
                 value, str(file), lambda opened, aside: _Pickler(opened, protocol=5, buffer_callback=aside)
             )
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise NoRoom(f"{name} cannot be copied: {_reason(error)}") from error
             raise TransferError(f"{name} cannot be copied: {_reason(error)}") from error
         return " ".join(filter(None, described(value)))
 

@@ -149,7 +149,7 @@ class Session:
                 self._preparing = None
                 self._views.remove(view)
                 self._step = 0
-                await self.log.sync()
+                await asyncio.gather(self.log.sync(), self._sharing.stored())
 
     async def restore(self, ask: Ask) -> KernelRestored | None:
         """Run again the cells that made a resumed session's variables; None where there is nothing to bring back.
@@ -169,8 +169,7 @@ class Session:
 
     def stop(self) -> None:
         """Stop the run under way, if any. Safe to call from any thread, any number of times."""
-        running = self._running or self._preparing
-        if running is not None:
+        if (running := self._running or self._preparing) is not None:
             running.get_loop().call_soon_threadsafe(self._cancel, running)
 
     async def adopt(self, name: str) -> str:
@@ -191,7 +190,9 @@ class Session:
             raise TransferError("there is no notebook here to bring from")
         await self.kernel.start()
         settings = self.resolved.settings
-        return await self._sharing.bring(name, self._run_context(settings, settings.observation_characters))
+        summary = await self._sharing.bring(name, self._run_context(settings, settings.observation_characters))
+        await self._sharing.stored()
+        return summary
 
     async def undo(self, ask: Ask, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
         """Undo the last `count` actions that ran code: variables and, unless `files` is false, files.
@@ -215,7 +216,7 @@ class Session:
         async with self._busy:
             if self._starting is not None:
                 await asyncio.wait([self._starting])
-            await self.kernel.close()
+            await asyncio.gather(self.kernel.close(), self._sharing.stored())
             await self._models.close()
             self.log.close()
 

@@ -343,7 +343,7 @@ class ProcessKernel:
         async with self._turn:
             self._state_changes()
             # The file may lie where the kernel's code may not read.
-            place = self._place()
+            place = self._place(file)
             try:
                 await asyncio.to_thread(link_or_copy, file, place)
                 report = await self._transfer(name, probe_call("load", str(place), name))
@@ -374,9 +374,9 @@ class ProcessKernel:
             raise TransferError(f"{name} cannot be looked at: {report.get('problem', 'it took too long')}")
         return valid_text(str(report["text"]))
 
-    def _place(self) -> Path:
+    def _place(self, beside: Path = Path()) -> Path:
         self._scratch.mkdir(parents=True, exist_ok=True)
-        return self._scratch / f"{uuid.uuid4().hex}.pickle"
+        return (SHARED_MEMORY if beside.parent == SHARED_MEMORY else self._scratch) / f"{uuid.uuid4().hex}.pickle"
 
     async def _transfer(self, name: str, expression: str) -> dict[str, Any]:
         try:

@@ -8,10 +8,16 @@ of the same name.
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from nbagent.errors import TransferError
+from nbagent.errors import NoRoom, TransferError
 from nbagent.events import Shared
+from nbagent.parcels import SHARED_MEMORY
 from nbagent.protocols import Executed, Host, Kernel, ToolContext
 from nbagent.tools.cell_names import names_of
 
@@ -25,6 +31,7 @@ class Sharing:
         self._brought: dict[str, Path] = {}  # name -> the file with what was copied
         self._own: set[str] = set()  # names that the agent's code bound
         self._looked_at: set[str] = set()  # names that were compared, or found not to travel, in this run
+        self._storing: set[asyncio.Task[None]] = set()  # copies on their way from memory to the session
         self._at: dict[str, tuple[dict[str, Path], set[str]]] = {}  # mark of a checkpoint -> what was so then
 
     def keep(self, mark: str) -> None:
@@ -49,9 +56,9 @@ class Sharing:
         """Copy one variable and record it; give its summary. Raises `TransferError`."""
         assert context.host is not None
         self._looked_at.add(name)
-        file, summary = await self._dump(name, context.host, context.session_folder)
-        await self._hand_over(name, file, summary, context)
-        return summary
+        parcel = await self._dump(name, context.host, context.session_folder)
+        await self._hand_over(name, parcel, context)
+        return parcel.summary
 
     async def bring_needed(self, code: str, context: ToolContext) -> list[str]:
         """Copy what `code` uses of the user's and the kernel does not have; say what was copied, or why not."""
@@ -74,26 +81,67 @@ class Sharing:
 
     async def _bring_changed(self, name: str, host: Host, context: ToolContext) -> str | None:
         """Copy a variable unless the kernel has it as it is; give the summary of what was copied."""
-        file, summary = await self._dump(name, host, context.session_folder)
         brought = self._brought.get(name)
-        if brought is not None and await asyncio.to_thread(_same, brought, file):
-            file.unlink()
-            return None
-        await self._hand_over(name, file, summary, context)
-        return summary
+        parcel = await self._dump(name, host, context.session_folder)
+        try:
+            if brought is not None:
+                await self.stored()
+                if await asyncio.to_thread(_same, brought, parcel.file):
+                    parcel.file.unlink()
+                    return None
+            await self._hand_over(name, parcel, context)
+        finally:
+            parcel.let_go()
+        return parcel.summary
 
-    async def _dump(self, name: str, host: Host, session_folder: Path) -> tuple[Path, str]:
+    async def stored(self) -> None:
+        """Wait until all that was brought is kept in the session."""
+        while self._storing:
+            await asyncio.wait(self._storing)
+
+    async def _dump(self, name: str, host: Host, session_folder: Path) -> _Parcel:
+        """Pickle a variable: into memory, from which a kernel takes it without copying it, where there is room."""
         folder = session_folder / "shared"
         folder.mkdir(parents=True, exist_ok=True)
         # A file of its own for each copy: an earlier Shared event still points to what was shared then.
-        file = folder / f"{name}-{len(list(folder.iterdir())) + 1}.pkl"
-        return file, await host.call(lambda: host.dump(name, file))
+        kept = folder / f"{name}-{len(list(folder.iterdir())) + 1}.pkl"
+        parcels = [_Parcel(kept, kept)]
+        if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
+            parcels.insert(0, _Parcel(SHARED_MEMORY / f"nbagent-{secrets.token_hex(8)}", kept))
+        for parcel in parcels:
+            try:
+                await host.call(lambda parcel=parcel: parcel.fill(name, host))  # type: ignore[misc]
+            except NoRoom:
+                if parcel is parcels[-1]:
+                    raise
+            except asyncio.CancelledError:
+                parcel.let_go()  # the main thread may be at it yet
+                raise
+            else:
+                return parcel
+        raise AssertionError("the last place raises")
 
-    async def _hand_over(self, name: str, file: Path, summary: str, context: ToolContext) -> None:
-        await context.kernel.bring(name, file)
-        self._brought[name] = file
+    async def _hand_over(self, name: str, parcel: _Parcel, context: ToolContext) -> None:
+        try:
+            await context.kernel.bring(name, parcel.file)
+            if parcel.file != parcel.kept:
+                self._store(parcel.file.open("rb"), parcel.kept)
+        finally:
+            parcel.let_go()
+        self._brought[name] = parcel.kept
         self._own.discard(name)
-        context.emit(Shared(name=name, summary=summary, file=str(file)))
+        context.emit(Shared(name=name, summary=parcel.summary, file=str(parcel.kept)))
+
+    def _store(self, opened: BinaryIO, kept: Path) -> None:
+        """Keep what is in memory in the session: a later process may need it. A large one takes its time."""
+        part = kept.with_suffix(".part")
+        part.touch()  # its number is taken
+        if os.fstat(opened.fileno()).st_size <= _PIECE:
+            _copy(opened, part, kept)
+            return
+        storing = asyncio.create_task(asyncio.to_thread(_copy, opened, part, kept))
+        self._storing.add(storing)
+        storing.add_done_callback(self._storing.discard)
 
     async def bring_again(self, name: str, file: Path, kernel: Kernel) -> None:
         """Give a new kernel what was copied into an earlier one. Raises `TransferError`."""
@@ -112,6 +160,39 @@ class Sharing:
         self._looked_at -= set(executed.gone)
         self._own |= bound
         self._own -= set(executed.gone)
+
+
+@dataclass
+class _Parcel:
+    """A variable on its way: the file that a kernel takes it from, and the one that the session keeps."""
+
+    file: Path
+    kept: Path
+    summary: str = ""
+    over: bool = False
+
+    def fill(self, name: str, host: Host) -> None:
+        """Pickle the variable, on the host's main thread."""
+        self.summary = host.dump(name, self.file)
+        if self.over:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Free the memory, which lasts as long as a kernel uses it."""
+        self.over = True
+        if self.file != self.kept:
+            self.file.unlink(missing_ok=True)
+
+
+def _copy(opened: BinaryIO, part: Path, kept: Path) -> None:
+    """Write all of an open file to `kept`, which is there when it is whole; where there is no room it never is."""
+    with opened:
+        try:
+            with part.open("wb") as file:
+                shutil.copyfileobj(opened, file, _PIECE)
+            part.replace(kept)
+        except OSError:  # a later process says that it is missing
+            part.unlink(missing_ok=True)
 
 
 def _same(first: Path, second: Path) -> bool:

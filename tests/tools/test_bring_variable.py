@@ -12,8 +12,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from nbagent.errors import NoRoom
 from nbagent.events import Shared
 from nbagent.host import IPythonHost
+from nbagent.parcels import SHARED_MEMORY, read_parcel
 from nbagent.protocols import Approval
 from nbagent.reply import Action
 from nbagent.tools.code import RunCode
@@ -120,3 +122,37 @@ async def test_what_the_user_changed_between_runs_is_copied_again_and_nothing_el
     assert "[1, 5] [1, 2] own" in text
     assert [shared.name for shared in context.of(Shared)] == ["xs", "ys", "xs"]
     assert len(list((context.session_folder / "shared").iterdir())) == 3
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "no room"])
+async def test_a_large_variable_goes_through_memory_where_there_is_room_and_is_kept_in_the_session(
+    context: Context, workspace: Path, shell: Any, host: IPythonHost, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    shell.run_cell("import numpy as np\nbig = np.arange(300_000.0)")
+    files: list[Path] = []
+    dump = host.dump
+
+    def dump_where_there_is_room(name: str, file: Path) -> str:
+        files.append(file)
+        if file.parent == SHARED_MEMORY and not room:
+            raise NoRoom("full")
+        return dump(name, file)
+
+    monkeypatch.setattr(host, "dump", dump_where_there_is_room)
+    context.host = host
+    sharing = Sharing()
+    gate = Gateway([RunCode(workspace, sharing)], approve="off")
+    code = '{"code": "big[0] = 7; print(big[:2], big.size)"}'
+    _, text = await gate.call(Action("c1", "run_code", code), context, NO)
+    assert "[7. 1.] 300000" in text
+    await sharing.stored()
+    shared = context.of(Shared)[0]
+    assert read_parcel(shared.file)[0] == shell.user_ns["big"][0] == 0
+    sharing.run_begins()
+    _, text = await gate.call(Action("c2", "run_code", code), context, NO)  # the user's is as it was: not again
+    assert len(context.of(Shared)) == 1
+    assert [file.name for file in Path(shared.file).parent.iterdir()] == ["big-1.pkl"]
+    if SHARED_MEMORY.is_dir():
+        in_memory = [file for file in files if file.parent == SHARED_MEMORY]
+        assert in_memory
+        assert not any(file.exists() for file in in_memory)
