@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, Literal
 
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels.channels import Channels
@@ -21,7 +21,7 @@ from nbagent.kernels.checkpoints import BUSY_PAUSE, BUSY_TRIES, CheckpointKernel
 from nbagent.kernels.child import Child, Launch
 from nbagent.kernels.forkable import ForkableChild
 from nbagent.kernels.probe import token_of
-from nbagent.protocols import Host
+from nbagent.protocols import Executed, Host, Variable
 
 PARK_SECONDS = 1.0  #: within which the agent's thread comes to rest
 INSTEAD = "`--kernel fresh` copies the variables that it needs"
@@ -57,6 +57,7 @@ class BranchChild(ForkableChild):
         super().__post_init__()
         self.differences: list[str] = []  #: what of the user's is not in it as it is there
         self.tokens: dict[str, Any] = {}  #: what the user's variables were
+        self.variables: dict[str, Variable] = {}  #: those variables
 
     async def _spawn(self, log: BinaryIO) -> Channels:
         plan = self.plan
@@ -80,7 +81,8 @@ class BranchChild(ForkableChild):
             raise KernelNotStarted(f"no branch: {why}; {INSTEAD}")
         self.differences = preflight.differences(host.shell, self.plan.scratch.parent)
         names = host.shell.user_ns
-        self.tokens = {one.name: token_of(names[one.name]) for one in host.variables() if one.name in names}
+        self.variables = {one.name: one for one in host.variables()}
+        self.tokens = {name: token_of(names[name]) for name in self.variables}
         confinement = self.plan.confinement
         control, wire, out, err = self._inherited
         plan = twin.Plan(
@@ -148,7 +150,18 @@ class BranchKernel(CheckpointKernel):
         self._begin_anew()
         child = await BranchChild.start(BranchLaunch(**vars(plan), host=self._host))
         self._tokens = child.tokens
+        self._known = dict(child.variables)
         return child
+
+    async def _restarted(
+        self, status: Literal["died", "timeout", "interrupted"], started: float, why: str
+    ) -> Executed:
+        executed = await super()._restarted(status, started, why)
+        if executed.restored:
+            return executed
+        lost = tuple(name for name in executed.lost_names if name not in self._known)
+        # The user's own are there again.
+        return replace(executed, lost_names=lost, back_names=tuple(sorted(self._known)))
 
     async def _launch(self) -> Child:
         child = await super()._launch()

@@ -68,6 +68,9 @@ def notice(outputs: Sequence[Output], executed: Executed) -> str:
         if executed.lost_names:
             words.append(f"Gone, or older than they were: {_names(executed.lost_names)}.")
         words.append("What the code did to files is still there.")
+    elif executed.state_lost and executed.back_names:
+        gone = _names(executed.lost_names) or "none"
+        words.append(f"A new copy of the user's kernel was made, with their variables. Variables gone: {gone}.")
     elif executed.state_lost:
         names = _names(executed.lost_names) or "all of them"
         words.append(f"A new kernel was started, earlier variables are gone: {names}.")

@@ -87,9 +87,10 @@ def test_it_is_the_same_branch_in_later_runs_and_what_the_user_changed_since_is_
 
 
 def test_undo_adopt_and_export_work_with_it(cells: Cells, server: ScriptedServer) -> None:
-    told(cells, server, "array[:] = 9; made = array * 2")
+    told(cells, server, "array[:] = 9; same = 1; made = array * 2")
     assert "18.0" in cells.text("%agent adopt made\nprint(made[0])")
-    assert "Undone: 1 step" in cells.text("%agent undo")
+    undone = cells.text("%agent undo")
+    assert "Gone: made. As before: same." in undone, undone
     assert "2000.0 False" in told(cells, server, "print(array.sum(), 'made' in globals())")
     assert "branch.ipynb" in cells.text("%agent export branch.ipynb")
 
@@ -170,6 +171,7 @@ def test_the_users_kernel_lives_on_whatever_becomes_of_it(cells: Cells, server: 
     for end in ("os.kill(os.getpid(), 9)", "os.kill(os.getpgrp(), 9)", "ctypes.string_at(0)"):
         text = told(cells, server, f"import os, ctypes, time; own = 1\n{end}; time.sleep(20)")
         assert "kernel process" in text, (end, text)
+        assert "getpgrp" not in end or "with their variables. Variables gone: " in text, text
         assert "9 False" in told(cells, server, "print(9, 'own' in globals())")
         assert cells.text("print(array.sum(), lock.locked())") == "1000.0 False\n"
     assert cells.text("print(os.getpid())") == pid
@@ -185,7 +187,7 @@ def test_the_users_kernel_lives_on_whatever_becomes_of_it(cells: Cells, server: 
             "def burn():\n  while not stop.is_set(): m @ m\n"
             "burner = threading.Thread(target=burn, name='burner'); burner.start()",
             "stop.set(); burner.join()",
-            "burner is computing, and a fork could freeze your kernel",
+            "is computing, and a fork could freeze your kernel",
         ),
         ("_ = db.execute('insert into t values (2)')", "db.rollback()", "in a transaction"),
         (
