@@ -40,10 +40,20 @@ _CELL = f"{_PANEL}.content.widgets[i]"
 
 
 class Lab:
-    """A JupyterLab server with private settings in `folder`, and one page that shows it; or Notebook 7's."""
+    """A JupyterLab server with private settings in `folder`, and one page that shows it; or Notebook 7's.
+
+    One thread has one Playwright: a second server is shown in a page `beside` that of the first.
+    """
 
     def __init__(
-        self, folder: Path, *, width: int = 1200, height: int = 900, scale: float = 1, app: str = "jupyterlab"
+        self,
+        folder: Path,
+        *,
+        width: int = 1200,
+        height: int = 900,
+        scale: float = 1,
+        app: str = "jupyterlab",
+        beside: Lab | None = None,
     ) -> None:
         self.app = app
         self.folder = folder / "notebooks"
@@ -54,10 +64,14 @@ class Lab:
         )
         self.page_errors: list[str] = []
         self._server, self.address = _start_server(folder, self.folder, app)
-        self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
-        )
+        self._playwright = None if beside is not None else sync_playwright().start()
+        if self._playwright is not None:
+            self._browser = self._playwright.chromium.launch(
+                executable_path=shutil.which("chromium") or shutil.which("chromium-browser"), args=FLAGS
+            )
+        else:
+            assert beside is not None
+            self._browser = beside._browser
         self.page: Page = self._browser.new_page(
             viewport={"width": width, "height": height}, device_scale_factor=scale
         )
@@ -65,8 +79,10 @@ class Lab:
 
     def close(self) -> None:
         """End the browser, the server and the kernels that the server started."""
-        self._browser.close()
-        self._playwright.stop()
+        self.page.close()
+        if self._playwright is not None:
+            self._browser.close()
+            self._playwright.stop()
         self._server.terminate()
         try:
             self._server.wait(20)

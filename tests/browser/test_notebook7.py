@@ -15,8 +15,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    running = Lab(tmp_path_factory.mktemp("notebook7"), app="notebook")
+def notebook7(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    running = Lab(tmp_path_factory.mktemp("notebook7"), app="notebook", beside=lab)
     yield running
     running.close()
 
