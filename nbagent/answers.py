@@ -51,18 +51,30 @@ class Answers:
             return Nudge("unsupported_answer", NOTHING_RUN)
         return Nudge("unsupported_answer", NOT_COMPUTED) if self._failed else None
 
-    def _formless(self, answer: str) -> Nudge | None:
-        """Miss named values that the task demands: not there, or left as the task's own placeholder."""
+    def completed(self, answer: str) -> str:
+        """Give the answer with the named values that it dropped, where the last output has them as the task asks.
+
+        Small models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An
+        answer that says none of the printed values is left as it is.
+        """
+        missing = self._missing(answer)
+        shown = dict(_NAMED.findall(self._shown))
+        there = missing and all(shown.get(name, "").strip() for name in missing)
+        if not there or not any(shown[name] in answer for name in missing):
+            return answer
+        return f"{answer}\n{' '.join(f'@{name}[{shown[name]}]' for name in missing)}".lstrip()
+
+    def _missing(self, answer: str) -> list[str]:
+        """Name the values that the task demands and that are not there, or left as the task's placeholder."""
         wanted: dict[str, str] = dict(_NAMED.findall(self.task))
         given: dict[str, str] = dict(_NAMED.findall(answer))
-        missing = [
-            name
-            for name, placeholder in wanted.items()
-            if given.get(name, placeholder).strip() in ("", placeholder)
-        ]
+        return [name for name, blank in wanted.items() if given.get(name, blank).strip() in ("", blank)]
+
+    def _formless(self, answer: str) -> Nudge | None:
+        missing = self._missing(answer)
         if not missing:
             return None
-        form = " ".join(f"@{name}[...]" for name in wanted)
+        form = " ".join(f"@{name}[...]" for name in dict(_NAMED.findall(self.task)))
         shown = [line.strip() for line in self._shown.splitlines() if any(f"@{name}[" in line for name in missing)]
         quoted = " ".join(shown)
         told = f"Your answer must have exactly this form, with the values filled in: {form}"

@@ -181,6 +181,7 @@ class Loop:
         return self._heed(self.guards.acted(action, result.status, told, result.changes))
 
     def _answered(self, answer: str) -> End | None:
+        answer = self._answers.completed(answer)
         doubt = self._answers.doubt(answer, small=self.terms.dialect.name != "tools")
         if doubt is not None and self.step < self.guards.max_steps:
             return self._heed(doubt)

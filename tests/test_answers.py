@@ -63,3 +63,23 @@ def test_a_task_without_named_values_demands_no_form(task: str) -> None:
     answers = Answers(task)
     answers.acted("ok", "1")
     assert answers.doubt("It is 1.", small=True) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "completed"),
+    [
+        ("6.31", "6.31\n@mean_wage[6.31] @std_wage[4.66]"),
+        ("It is 6.31 and 4.66.", "It is 6.31 and 4.66.\n@mean_wage[6.31] @std_wage[4.66]"),
+        ("@mean_wage[6.31], sd 4.66", "@mean_wage[6.31], sd 4.66\n@std_wage[4.66]"),
+        ("@mean_wage[7] @std_wage[5]", "@mean_wage[7] @std_wage[5]"),  # its own word stands
+        ("The data does not say.", "The data does not say."),
+        ("It is 7.", "It is 7."),
+    ],
+)
+def test_values_that_were_printed_in_the_demanded_form_are_added_to_an_answer_that_says_them(
+    answer: str, completed: str
+) -> None:
+    answers = Answers(FORM)
+    assert answers.completed(answer) == answer
+    answers.acted("ok", "@mean_wage[6.31] @std_wage[4.66]")
+    assert answers.completed(answer) == completed
