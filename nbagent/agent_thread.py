@@ -80,22 +80,26 @@ class MainThreadQueue:
         """Make the waiting thread look up."""
         self._items.put(None)
 
-    def run_one(self) -> None:
-        """Wait a moment for one item and run it; `KeyboardInterrupt` passes through to the caller."""
-        with contextlib.suppress(queue.Empty):
+    def run_one(self, on_interrupt: Callable[[], None]) -> None:
+        """Wait a moment for one item and run it; a `KeyboardInterrupt` calls `on_interrupt`."""
+        try:
             item = self._items.get(timeout=WAKE_SECONDS)
             if item is not None:
-                _settle(*item)
+                _settle(*item, on_interrupt)
+        except queue.Empty:
+            pass
+        except KeyboardInterrupt:
+            on_interrupt()
 
 
-def _settle(function: Callable[[], Any], future: Future[Any]) -> None:
+def _settle(function: Callable[[], Any], future: Future[Any], on_interrupt: Callable[[], None]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(function())
     except KeyboardInterrupt:
+        on_interrupt()  # before its end is known: what waits for it would go on to something else
         future.set_exception(CancelledError())  # an interrupt that went to the other thread would end its loop
-        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who submitted the function
         future.set_exception(error)
 
@@ -141,17 +145,15 @@ class AgentThread:
         future = self.start(coroutine)
         future.add_done_callback(lambda _: main.wake())
         interrupted = False
-        while not future.done():
-            try:
-                main.run_one()
-            except KeyboardInterrupt:
-                if main.take_withdrawal():
-                    continue
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            if not main.take_withdrawal():
                 interrupted = True
-                if on_interrupt is None:
-                    future.cancel()
-                else:
-                    on_interrupt()
+                (on_interrupt or future.cancel)()
+
+        while not future.done():
+            main.run_one(interrupt)
         if interrupted and future.cancelled():
             raise KeyboardInterrupt
         return future.result()
