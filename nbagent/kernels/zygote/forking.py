@@ -17,6 +17,7 @@ from typing import Any
 
 BUSY_WINDOW = 0.006  #: seconds over which other threads' processor time is measured
 BUSY_NANOSECONDS = 1_000_000
+BUSY_MOST = 0.5  #: seconds to wait for threads that would run and do not get a processor
 _OMP_PAUSE_HARD = 2
 _SQLITE_DENY = 1
 
@@ -92,12 +93,31 @@ def busy_threads() -> str:
     if len(_tasks()) < 2:
         return ""
     before = _processor_times()
-    time.sleep(BUSY_WINDOW)
-    for task, nanoseconds in _processor_times().items():
-        if nanoseconds - before.get(task, nanoseconds) > BUSY_NANOSECONDS:
-            names = {str(thread.native_id): thread.name for thread in threading.enumerate()}
-            return names.get(task, "a thread of a native library")
-    return ""
+    until = time.monotonic() + BUSY_MOST
+    while True:
+        time.sleep(BUSY_WINDOW)
+        for task, nanoseconds in _processor_times().items():
+            if nanoseconds - before.get(task, nanoseconds) > BUSY_NANOSECONDS:
+                return _name_of(task)
+        # On a busy machine a thread may be in the midst of its work and get no processor all that time.
+        waiting = [task for task in before if _would_run(task)]
+        if not waiting:
+            return ""
+        if time.monotonic() > until:
+            return _name_of(waiting[0])
+
+
+def _name_of(task: str) -> str:
+    names = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+    return names.get(task, "a thread of a native library")
+
+
+def _would_run(task: str) -> bool:
+    try:
+        status = Path(f"/proc/self/task/{task}/stat").read_text()
+    except OSError:  # it has ended
+        return False
+    return status.rpartition(")")[2].split()[0] == "R"
 
 
 def _tasks() -> list[str]:
