@@ -154,6 +154,16 @@ def forever() -> None:
         pass
 
 
+def test_what_a_busy_machine_takes_away_counts_as_nobodys_time_and_still_all_ends() -> None:
+    def held_up(seconds: float) -> str:
+        time.sleep(seconds)
+        return "seen"
+
+    assert within(0.01, lambda: held_up(0.1)) == "seen"
+    with pytest.raises(TooLong):
+        within(0.01, lambda: held_up(30))
+
+
 def test_a_time_limit_leaves_the_users_own_alarm() -> None:
     rung: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))

@@ -19,7 +19,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, TooLong, describe, is_a, within
+from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, Effort, TooLong, describe, is_a, within
 from nbagent.inspection import look
 from nbagent.parcels import read_parcel, write_parcel
 
@@ -64,10 +64,10 @@ def _glance(value: Any) -> tuple[tuple[str, str], tuple[Any, ...], float]:
     if kind in _slow:
         described = (type.__getattribute__(kind, "__name__"), "")
         return described, (id(value), *described), 0.0
-    began = time.monotonic()
+    effort = Effort()
     described = describe(value)
     token = _token(value, described)
-    seconds = time.monotonic() - began
+    seconds = effort.seconds()
     if seconds < GLANCE_SECONDS / 2 or type.__getattribute__(kind, "__module__") != "__main__":
         return described, token, 0.0
     _slow.add(kind)
@@ -98,7 +98,7 @@ def changes() -> Report:
     """Give what is new or differs since the last look, what is gone, and a command's exit status."""
     shell = _shell()
     names = shell.user_ns
-    until = time.monotonic() + MOST_SECONDS
+    effort, most = Effort(), MOST_SECONDS
     changed = []
     current = [name for name in list(names) if isinstance(name, str)]
     gone = [name for name in _known if name not in names or not _interesting(name, names[name])]
@@ -108,10 +108,10 @@ def changes() -> Report:
         value = names.get(name)
         if not _interesting(name, value) or (name not in _known and len(_known) >= MOST_NAMES):
             continue
-        if time.monotonic() > until:
+        if effort.seconds() > most:
             break
         described, token, seconds = _glance(value)
-        until += seconds  # what hangs takes no time from the others
+        most += seconds  # what hangs takes no time from the others
         if _known.get(name) != token:
             _known[name] = token
             changed.append([name, *described])
@@ -149,11 +149,11 @@ def _imported() -> list[list[str]]:
     _packages["modules"] = len(sys.modules)
     names = {name.partition(".")[0] for name in list(sys.modules)} - _packages["known"]
     _packages["known"] |= names
-    until = time.monotonic() + MOST_SECONDS
+    effort = Effort()
     found = []
     for name in sorted(names - sys.stdlib_module_names):
         version = vars(sys.modules.get(name, types)).get("__version__")
-        if type(version) is not str and not name.startswith("_") and time.monotonic() < until:
+        if type(version) is not str and not name.startswith("_") and effort.seconds() < MOST_SECONDS:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
                 version = importlib.metadata.version(name)
         if type(version) is str:

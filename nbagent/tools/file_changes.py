@@ -11,7 +11,6 @@ import hashlib
 import os
 import secrets
 import stat
-import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nbagent.events import FileChange, FilesChanged
+from nbagent.glance import Effort
 
 LARGEST_COPY = 50_000_000  #: bytes of one file that a copy is kept of
 MOST_COPIED = 200_000_000  #: bytes copied before one action that may overwrite anything
 MOST_ENTRIES = 2000  #: files and folders that one look at the workspace takes in
 MOST_SECONDS = 0.02  #: for one look: it comes before and after every step
+STARVED_SECONDS = 0.1  #: more where the machine is busy with other things, or its files are far away
 THOROUGH = 20  #: times as much before and after an action that may overwrite anything
 MOST_TOLD = 8  #: paths of one kind that a line names
 #: Folders that other programs fill; hidden ones are left out too.
@@ -70,11 +71,11 @@ def look_at(workspace: Path, passed_over: Iterable[Path] = (), *, thorough: bool
     """Look at the files of a workspace, nearest first, within bounds of number and time."""
     seen = Look()
     times = THOROUGH if thorough else 1
-    until = time.monotonic() + MOST_SECONDS * times
+    effort = Effort(STARVED_SECONDS)
     left_out = {os.fspath(path) for path in passed_over}
     waiting = deque([""])
     count = 0
-    while waiting and count < MOST_ENTRIES * times and time.monotonic() < until:
+    while waiting and count < MOST_ENTRIES * times and effort.seconds() < MOST_SECONDS * times:
         folder = waiting.popleft()
         try:
             with os.scandir(workspace / folder) as entries:
