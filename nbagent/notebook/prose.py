@@ -40,7 +40,11 @@ def inert(text: str) -> str:
 
 
 def fenced(code: str, language: str = "") -> str:
-    """Give `code` as a fenced block that nothing in it can close."""
+    """Give `code` as a fenced block that nothing in it can close.
+
+    Its lines end in line feeds alone: a carriage return would end the comment that a script makes of each line.
+    """
+    code = re.sub(r"\r\n?", "\n", code)
     longest = max((len(run) for run in _BACKTICKS.findall(code)), default=0)
     fence = "`" * max(3, longest + 1)
     word = re.match(r"[A-Za-z0-9+#-]*", language)

@@ -1,81 +1,175 @@
-"""A small part of Markdown as HTML: headings, lists, fences, bold and code. All else is text, escaped.
+"""A part of Markdown as HTML: headings, lists, tables, fences, bold and code. All else is text, escaped.
 
-Links and images stand as they were written: what a model wrote is never an address to fetch or to click.
+Links and images stand as they were written: what a model wrote is never an address to fetch or to click. That
+holds where the HTML is part of a Markdown file, too (nbconvert makes such): no text begins a link there.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from html import escape
 
 from nbagent.view.outputs import plain
 
+FONT = "font-family: menlo, consolas, 'DejaVu Sans Mono', monospace;"
+TABLE = "margin: 6px 0; font-size: 12px;"
+DEEPEST = 6  #: lists within lists
 _INLINE = re.compile(r"`([^`\n]+)`|\*\*(?=\S)([^*\n]+?)\*\*")
-_HEADING = re.compile(r"#{1,6}\s+(.*)")
-_ITEM = re.compile(r"\s*(?:([-*+])|(\d{1,9})[.)])\s+(.*)")
-_FENCE = re.compile(r"\s*(```|~~~)")
+_CODE = re.compile(r"`([^`\n]+)`")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
+_ITEM = re.compile(r"(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(.*)")
+_FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,})\s*(?P<language>[^`]*)")
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _MARGIN = "margin: 4px 0;"
+_ENTITIES = {ord("["): "&#91;", ord("`"): "&#96;", ord("\n"): "&#10;"}
 
 
 def text(value: str) -> str:
-    """Escape text for HTML; what is no valid UTF-8 becomes "?"."""
-    return escape(value.encode("utf-8", "replace").decode("utf-8"))
+    """Escape text for HTML, also within Markdown; what is no valid UTF-8 becomes "?"."""
+    return escape(value.encode("utf-8", "replace").decode("utf-8")).translate(_ENTITIES)
 
 
 def line(value: str) -> str:
     """Give one line with its bold and its code."""
+    return _inline(plain(value), _INLINE)
+
+
+def html(value: str, *, code: Callable[[str, str], str]) -> str:
+    """Give a whole text; `code` gives the HTML of a fenced block from its text and its language."""
+    writer = _Writer(value.strip("\n").split("\n"), code)
+    return writer.written()
+
+
+def _inline(value: str, pattern: re.Pattern[str]) -> str:
     parts, end = [], 0
-    value = plain(value)
-    for found in _INLINE.finditer(value):
-        tag, inner = ("code", found[1]) if found[1] is not None else ("b", found[2])
-        parts += [text(value[end : found.start()]), f"<{tag}>{text(inner)}</{tag}>"]
+    for found in pattern.finditer(value):
+        parts.append(text(value[end : found.start()]))
+        if found[1] is not None:
+            parts.append(f'<code style="{FONT}">{text(found[1])}</code>')
+        else:
+            parts.append(f"<b>{_inline(found[2], _CODE)}</b>")
         end = found.end()
     return "".join([*parts, text(value[end:])])
 
 
-def html(value: str, *, code_style: str) -> str:
-    """Give a whole text; `code_style` is the style of its fenced blocks."""
-    parts: list[str] = []
-    paragraph: list[str] = []
-    items: list[str] = []
-    opened = ""
+class _Writer:
+    """Reads line by line; what may still grow is the paragraph, or the innermost list's last item."""
 
-    def end_block() -> None:
-        nonlocal opened
-        if items:
-            tag = opened.partition(" ")[0]
-            parts.append(f'<{opened} style="{_MARGIN} padding-left: 1.6em;">{"".join(items)}</{tag}>')
-        elif paragraph:
-            content = "\n".join(paragraph)
-            parts.append(f'<div style="{_MARGIN} white-space: pre-wrap;">{content}</div>')
-        items.clear()
-        paragraph.clear()
-        opened = ""
+    def __init__(self, lines: Sequence[str], code: Callable[[str, str], str]) -> None:
+        self._lines = lines
+        self._code = code
+        self._parts: list[str] = []
+        self._paragraph: list[str] = []
+        self._lists: list[tuple[int, str]] = []  #: those that are open, outermost first: indent and tag
 
-    lines = iter(value.strip().split("\n"))
-    for source in lines:
-        if fence := _FENCE.match(source):
-            end_block()
-            code = []
-            for inner in lines:
-                if inner.strip() == fence[1]:
-                    break
-                code.append(inner)
-            parts.append(f'<pre style="{code_style}">{text(plain(chr(10).join(code)))}</pre>')
-        elif heading := _HEADING.match(source):
-            end_block()
-            parts.append(f'<div style="{_MARGIN}"><b>{line(heading[1])}</b></div>')
-        elif item := _ITEM.match(source):
-            tag = "ul" if item[1] else "ol"
-            if opened.partition(" ")[0] != tag:
-                end_block()
-                opened = tag if item[1] else f'ol start="{int(item[2])}"'
-            items.append(f"<li>{line(item[3])}</li>")
-        elif source.strip():
-            if items:
-                end_block()
-            paragraph.append(line(source))
+    def written(self) -> str:
+        at = 0
+        while at < len(self._lines):
+            source = self._lines[at]
+            if not source.strip():
+                self._end_paragraph()  # a list goes on, if its next item or indented text follows
+            elif fence := _FENCE.fullmatch(source):
+                at = self._fence(at, fence)
+            elif rows := self._table(at):
+                at += rows
+            elif heading := _HEADING.fullmatch(source):
+                self._end()
+                self._parts.append(f'<div style="{_MARGIN}"><b>{line(heading[1])}</b></div>')
+            elif item := _ITEM.fullmatch(source):
+                self._item(item)
+            elif self._lists and (source[0].isspace() or self._lines[at - 1].strip()):
+                self._parts.append(f"<br>{line(source.strip())}")
+            else:
+                self._end_lists(0)
+                self._paragraph.append(line(source))
+            at += 1
+        self._end()
+        return "".join(self._parts)
+
+    def _fence(self, at: int, fence: re.Match[str]) -> int:
+        """Write a fenced block; give the number of its last line. One that nobody closed goes on to the end."""
+        self._end_paragraph()
+        if not self._lines[at][0].isspace():
+            self._end_lists(0)
+        margin = len(self._lines[at]) - len(self._lines[at].lstrip())
+        code = []
+        for number in range(at + 1, len(self._lines)):
+            inner = self._lines[number].strip()
+            if len(inner) >= len(fence["mark"]) and set(inner) == {fence["mark"][0]}:
+                break
+            own = self._lines[number]
+            code.append(own[margin:] if not own[:margin].strip() else own)
         else:
-            end_block()
-    end_block()
-    return "".join(parts)
+            number = len(self._lines)
+        self._parts.append(self._code("\n".join(code), fence["language"].strip().lower()))
+        return number
+
+    def _table(self, at: int) -> int:
+        """Write the table that begins here, if one does; give how many lines it takes beyond the first."""
+        if at + 1 >= len(self._lines) or "|" not in self._lines[at] or "|" not in self._lines[at + 1]:
+            return 0
+        heads, rules = _cells(self._lines[at]), _cells(self._lines[at + 1])
+        if len(heads) != len(rules) or not all(re.fullmatch(":?-+:?", rule) for rule in rules):
+            return 0
+        self._end()
+        sides = [_side(rule) for rule in rules]
+        rows = [_row(heads, sides, "th")]
+        for source in self._lines[at + 2 :]:
+            if "|" not in source:
+                break
+            cells = _cells(source)
+            rows.append(_row([*cells, *[""] * len(heads)][: len(heads)], sides, "td"))
+        self._parts.append(f'<div style="overflow-x: auto; {TABLE}"><table>{"".join(rows)}</table></div>')
+        return len(rows)
+
+    def _item(self, item: re.Match[str]) -> None:
+        self._end_paragraph()
+        indent, tag = len(item[1].expandtabs(4)), "ul" if item[2] else "ol"
+        while self._lists and indent < self._lists[-1][0]:
+            self._end_lists(len(self._lists) - 1)
+        inner = not self._lists or indent >= self._lists[-1][0] + 2
+        if not inner and self._lists[-1][1] != tag:
+            self._end_lists(len(self._lists) - 1)
+            inner = True
+        if inner and len(self._lists) < DEEPEST:
+            start = f' start="{int(item[3])}"' if item[3] and int(item[3]) != 1 else ""
+            self._parts.append(f'<{tag}{start} style="{_MARGIN} padding-left: 1.6em;">')
+            self._lists.append((indent, tag))
+        else:
+            self._parts.append("</li>")
+        self._parts.append(f"<li>{line(item[4])}")
+
+    def _end(self) -> None:
+        self._end_paragraph()
+        self._end_lists(0)
+
+    def _end_paragraph(self) -> None:
+        if self._paragraph:
+            # Spaces count, as in a table that was drawn with them; a page that strips styles breaks lines, too.
+            content = "<br>".join(self._paragraph)
+            self._parts.append(f'<div style="{_MARGIN} white-space: pre-wrap;">{content}</div>')
+            self._paragraph.clear()
+
+    def _end_lists(self, left: int) -> None:
+        while len(self._lists) > left:
+            self._parts.append(f"</li></{self._lists.pop()[1]}>")
+
+
+def _cells(source: str) -> list[str]:
+    inner = source.strip().removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return [cell.strip().replace("\\|", "|") for cell in _BETWEEN_CELLS.split(inner)]
+
+
+def _row(cells: Sequence[str], sides: Sequence[str], tag: str) -> str:
+    shown = (
+        f'<{tag} style="text-align: {side};">{line(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True)
+    )
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+def _side(rule: str) -> str:
+    if not rule.endswith(":"):
+        return "left"
+    return "center" if rule.startswith(":") else "right"

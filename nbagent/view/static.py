@@ -1,7 +1,9 @@
 """The trace that stays: escaped HTML without script or anything remote, and plain text.
 
 Both read well alone: in a saved notebook without kernel, through nbconvert, on a page that strips styles.
-Colours are greys with alpha and mid-tones, so that it is readable on light and on dark.
+Colours are greys with alpha and mid-tones, so that it is readable on light and on dark. The HTML is one line:
+in a Markdown file, what comes after a blank line would be read as Markdown. The text keeps to characters that
+every font has.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from nbagent.checklist import shown
 from nbagent.events import Output
 from nbagent.view import markdown
 from nbagent.view.highlight import spans
+from nbagent.view.markdown import FONT, TABLE
 from nbagent.view.markdown import text as _text
 from nbagent.view.outputs import Block, block, plain, visible
 from nbagent.view.trace import Trace, TraceAction, TraceStep, spent
 
 _LINE = "1px solid rgba(128, 128, 128, 0.35)"
-_BOX = "margin: 6px 0; padding: 8px 12px; border-radius: 6px; overflow-x: auto; white-space: pre-wrap;"
-_CODE = f"{_BOX} background: rgba(128, 128, 128, 0.12); font-size: 13px;"
+_BOX = "margin: 6px 0; padding: 8px 12px; border-radius: 6px; overflow: auto; white-space: pre-wrap;"
+_LETTERS = f"{FONT} font-size: 13px; line-height: 1.4;"
+_CODE = f"{_BOX} background: rgba(128, 128, 128, 0.12); {_LETTERS}"
 _EDGE = "border-left: 2px solid rgba(128, 128, 128, 0.35); border-radius: 0;"
-_OUTPUT = f"{_BOX} padding: 2px 12px; font-size: 13px; {_EDGE}"
+_OUTPUT = f"{_BOX} padding: 2px 12px; max-height: 32em; {_LETTERS} {_EDGE}"
 _PAGE = "max-width: 60em; line-height: 1.45;"
 _QUIET = "color: #7c7c7c; font-size: 12px;"
 _COLOURS = {
@@ -41,53 +45,55 @@ _MARKS = {
     "running": "…",
     "waiting": "?",
 }
-_TABLE = "margin: 6px 0; font-size: 12px;"
+#: On paper nothing can be unfolded or scrolled.
+_PRINTED = (
+    "<style>@media print {{ .{0} ::details-content {{ content-visibility: visible; }}"
+    " .{0} pre {{ max-height: none !important; }} .{0} .wide {{ font-size: 6px; }} }}</style>"
+)
 _SIZE = re.compile(r"\[(\d+) rows x (\d+) columns\]")
+_PYTHON = ("", "py", "python", "python3", "ipython")  #: the languages of fences that are coloured
 _LONGEST_TITLE = 160  #: characters
+_WIDE = 10  #: columns, beyond which a table is printed small
 _LONGEST_OUTPUT = 400  #: lines of one output that stay in the trace
 
 
 def html(trace: Trace) -> str:
     """Give the trace as an HTML fragment: the answer first, then each step, folded."""
     # The classes keep MathJax off: "$5 and $7" is no formula, and a formula may hold a link.
-    parts = [
-        f'<div class="nbagent-{trace.mark} mathjax_ignore tex2jax_ignore" style="{_PAGE}">',
-        _head(trace),
-    ]
+    own = f"nbagent-{trace.mark}"
+    parts = [f'<div class="{own} mathjax_ignore tex2jax_ignore" style="{_PAGE}">', _head(trace)]
     if trace.answer:
         parts.append(f'<div style="margin: 8px 0 12px 0;">{_prose(trace.answer)}</div>')
     if trace.label and trace.answer:
         parts.append(f'<div style="{_QUIET}">{_text(trace.label)}</div>')
-    if trace.advice:
-        parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(trace.advice)}</div>')
-    if trace.plan:
-        parts.append(f'<div style="margin: 6px 0; white-space: pre-wrap;">{_text(shown(trace.plan))}</div>')
+    parts += [_lines(part, "margin: 6px 0;") for part in (trace.advice, shown(trace.plan)) if part]
     parts += [_note(note) for note in trace.notes]
     opened = _opened(trace)
     parts += [_step(step, opened=step is opened, answer=trace.answer) for step in trace.steps]
     if trace.task:
         parts.append(f'<div style="{_QUIET} margin-top: 6px;">Task: {_text(_first_line(trace.task))}</div>')
-    return "".join(parts) + "</div>"
+    return "".join([*parts, _PRINTED.format(own), "</div>"]).replace("\n", "&#10;")
 
 
 def text(trace: Trace) -> str:
     """Give the trace as plain text that needs nothing else to be understood."""
-    parts = [f"Task: {trace.task}" if trace.task else "", _facts(trace)]
-    parts.append(shown(trace.plan))
-    parts += [f"· {note}" for note in trace.notes]
-    for step in trace.steps:
-        parts.append(f"── Step {step.number} " + "─" * 40)
-        parts.append("" if step.thought.strip() == trace.answer.strip() else step.thought.strip())
-        for action in step.actions:
-            parts.append(_indented(visible(action.code), "  │ "))
-            parts += [_indented(_plain_output(output), "  ") for output in action.outputs]
-            parts.append(f"  [{_outcome(action)}]")
-        parts.append(_indented(visible(step.draft), "  │ "))
-        parts += [f"· {note}" for note in step.notes]
-    parts.append("─" * 50)
+    parts = [f"Task: {trace.task}" if trace.task else ""]
     parts.append(f"Answer: {trace.answer}" if trace.answer else "")
     parts.append(trace.label if trace.answer else "")
     parts.append(f"{trace.ending}. {trace.advice}" if trace.advice else "")
+    parts += [_facts(trace), shown(trace.plan).replace("☑", "[x]").replace("☐", "[ ]")]
+    parts += [f"· {note}" for note in trace.notes]
+    for step in trace.steps:
+        if _is_answer(step, trace.answer) and not (step.actions or step.notes):
+            continue  # it stands at the top
+        parts.append(f"-- Step {step.number} ".ljust(50, "-"))
+        parts.append("" if _is_answer(step, trace.answer) else step.thought.strip())
+        for action in step.actions:
+            parts.append(_indented(visible(action.code), "  | "))
+            parts += [_indented(_plain_output(output), "  ") for output in action.outputs]
+            parts.append(f"  [{_outcome(action)}]")
+        parts.append(_indented(visible(step.draft), "  | "))
+        parts += [f"· {note}" for note in step.notes]
     return plain("\n".join(part for part in parts if part))
 
 
@@ -108,7 +114,7 @@ def _facts(trace: Trace) -> str:
 
 
 def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
-    is_answer = bool(answer) and step.thought.strip() == answer.strip()
+    is_answer = _is_answer(step, answer)
     if is_answer and not (step.actions or step.notes or step.reasoning):
         return ""  # it stands at the top
     parts = [f'<details{" open" if opened else ""} style="border-bottom: {_LINE};">', _summary(step, is_answer)]
@@ -125,6 +131,10 @@ def _step(step: TraceStep, *, opened: bool, answer: str) -> str:
         )
     parts += [_note(note) for note in step.notes]
     return "".join(parts) + '<div style="height: 6px;"></div></div></details>'
+
+
+def _is_answer(step: TraceStep, answer: str) -> bool:
+    return bool(answer) and step.thought.strip() == answer.strip()
 
 
 def _opened(trace: Trace) -> TraceStep | None:
@@ -153,14 +163,18 @@ def _summary(step: TraceStep, is_answer: bool) -> str:
 
 
 def _action(action: TraceAction) -> str:
-    code = "".join(
-        f'<span style="color: {_COLOURS[kind]};">{_text(piece)}</span>' if kind else _text(piece)
-        for kind, piece in spans(visible(action.code))
-    )
-    parts = [f'<pre style="{_CODE}">{code}</pre>' if action.code else ""]
+    parts = [_coloured(action.code) if action.code else ""]
     parts += [_shown(block(output)) for output in action.outputs]
     parts.append(f'<div style="{_QUIET}">{_text(_outcome(action))}</div>')
     return "".join(parts)
+
+
+def _coloured(code: str, language: str = "python") -> str:
+    pieces = (
+        f'<span style="color: {_COLOURS[kind]};">{_text(piece)}</span>' if kind else _text(piece)
+        for kind, piece in (spans(visible(code)) if language in _PYTHON else [("", plain(code))])
+    )
+    return f'<pre style="{_CODE}">{"".join(pieces)}</pre>'
 
 
 def _shown(shown: Block) -> str:
@@ -186,7 +200,8 @@ def _table(shown: Block) -> str:
     size = _SIZE.search(shown.text)
     note = f"{left_out:,} more rows" if left_out else f"{size[1]} rows × {size[2]} columns" if size else ""
     caption = f'<div style="{_QUIET}">{note}</div>' if note else ""
-    return f'<div style="overflow-x: auto; {_TABLE}"><table>{"".join(rows)}</table></div>{caption}'
+    wide = ' class="wide"' if max(map(len, shown.rows)) > _WIDE else ""
+    return f'<div{wide} style="overflow-x: auto; {TABLE}"><table{wide}>{"".join(rows)}</table></div>{caption}'
 
 
 def _plain_output(output: Output) -> str:
@@ -246,8 +261,14 @@ def _indented(text: str, margin: str) -> str:
 
 
 def _prose(text: str) -> str:
-    return markdown.html(text, code_style=_CODE) if text.strip() else ""
+    return markdown.html(text, code=_coloured) if text.strip() else ""
 
 
 def _note(note: str) -> str:
-    return f'<div style="{_QUIET} margin: 4px 0; white-space: pre-wrap;">{_text(note)}</div>'
+    return _lines(note, f"{_QUIET} margin: 4px 0;")
+
+
+def _lines(text: str, style: str) -> str:
+    """Give text whose lines stay apart where styles are stripped, too."""
+    lines = "<br>".join(_text(plain(line)) for line in text.split("\n"))
+    return f'<div style="{style} white-space: pre-wrap;">{lines}</div>'
