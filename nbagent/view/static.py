@@ -81,8 +81,8 @@ def text(trace: Trace) -> str:
     parts.append(f"Answer: {trace.answer}" if trace.answer else "")
     parts.append(trace.label if trace.answer else "")
     parts.append(f"{trace.ending}. {trace.advice}" if trace.advice else "")
-    parts += [_facts(trace), shown(trace.plan).replace("☑", "[x]").replace("☐", "[ ]")]
-    parts += [f"· {note}" for note in trace.notes]
+    parts += [_facts(trace), _boxes(shown(trace.plan))]
+    parts += [f"· {_boxes(note)}" for note in trace.notes]
     for step in trace.steps:
         if _is_answer(step, trace.answer) and not (step.actions or step.notes):
             continue  # it stands at the top
@@ -93,7 +93,7 @@ def text(trace: Trace) -> str:
             parts += [_indented(_plain_output(output), "  ") for output in action.outputs]
             parts.append(f"  [{_outcome(action)}]")
         parts.append(_indented(visible(step.draft), "  | "))
-        parts += [f"· {note}" for note in step.notes]
+        parts += [f"· {_boxes(note)}" for note in step.notes]
     return plain("\n".join(part for part in parts if part))
 
 
@@ -254,6 +254,10 @@ def _cut(text: str) -> str:
         return text
     half = _LONGEST_OUTPUT // 2
     return "\n".join([*lines[:half], f"… {len(lines) - 2 * half:,} lines …", *lines[-half:]])
+
+
+def _boxes(text: str) -> str:
+    return text.replace("☑", "[x]").replace("☐", "[ ]")
 
 
 def _indented(text: str, margin: str) -> str:
