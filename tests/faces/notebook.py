@@ -22,13 +22,19 @@ class Cells:
         self._client = client
         self._interrupt = interrupt
 
-    def run(self, code: str, *, timeout: float = 60) -> list[dict[str, Any]]:
+    def run(
+        self, code: str, *, timeout: float = 60, answer: Callable[[str], str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Run a cell. With `answer`, which is asked what the kernel asks, as a front end where somebody sits."""
+        self.displayed: list[dict[str, Any]] = []  # as it first came, before any update
         outputs: list[dict[str, Any]] = []
         handles: dict[str, int] = {}
 
         def take(message: dict[str, Any]) -> None:
             content, kind = message["content"], message["msg_type"]
             display = content.get("transient", {}).get("display_id") if isinstance(content, dict) else None
+            if kind == "display_data":
+                self.displayed.append(content["data"])
             if kind == "update_display_data" and display in handles:
                 outputs[handles[display]] = {"output_type": "display_data", **content}
             elif kind in ("stream", "display_data", "execute_result", "error"):
@@ -36,7 +42,12 @@ class Cells:
                     handles[display] = len(outputs)
                 outputs.append({"output_type": kind, **content})
 
-        reply = self._client.execute_interactive(code, output_hook=take, allow_stdin=False, timeout=timeout)
+        def asked(message: dict[str, Any]) -> None:
+            assert answer is not None
+            self._client.input(answer(message["content"]["prompt"]))
+
+        options = {"allow_stdin": answer is not None, "stdin_hook": asked, "timeout": timeout}
+        reply = self._client.execute_interactive(code, output_hook=take, **options)
         self.status: str = reply["content"]["status"]
         return outputs
 
