@@ -15,7 +15,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -104,6 +104,22 @@ def _settle(function: Callable[[], Any], future: Future[Any], on_interrupt: Call
         future.set_exception(error)
 
 
+@contextlib.contextmanager
+def interrupts_afterwards() -> Iterator[None]:
+    """Put off interrupts of the main thread until what is done here is whole: a second press of Stop, mostly."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 class AgentThread:
     """A daemon thread that runs one asyncio loop for as long as the process lives.
 
@@ -152,8 +168,17 @@ class AgentThread:
                 interrupted = True
                 (on_interrupt or future.cancel)()
 
-        while not future.done():
-            main.run_one(interrupt)
+        pressed = False
+        while True:
+            try:
+                if pressed:
+                    pressed = False
+                    interrupt()
+                while not future.done():
+                    main.run_one(interrupt)
+                break
+            except KeyboardInterrupt:  # between two waits, or in the middle of passing another one on
+                pressed = True
         if interrupted and future.cancelled():
             raise KeyboardInterrupt
         return future.result()

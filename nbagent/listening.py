@@ -35,6 +35,7 @@ from nbagent.reply import (
     whole_characters,
     whole_escapes,
 )
+from nbagent.stopping import heed_stop
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Listener:
         self.reply = Reply()
         async with aclosing(parts):
             async for part in parts:
+                heed_stop()
                 self._take(part)
         self._live.flush()
         reply, self.reply = self.reply, Reply()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from nbagent.agent_thread import MainThreadQueue, agent_thread
+from nbagent.agent_thread import MainThreadQueue, agent_thread, interrupts_afterwards
 
 
 def _interrupted() -> None:
@@ -36,6 +39,42 @@ def test_who_waits_for_interrupted_work_is_stopped_before_it_can_go_on_to_someth
 
     thread.run(work(), main=main, on_interrupt=stop)
     assert stops_when_it_went_on == [1]
+
+
+def test_an_interrupt_between_two_waits_is_passed_on_as_any_other() -> None:
+    thread = agent_thread()
+    work: list[asyncio.Task[None]] = []
+    stops: list[int] = []
+
+    class Pressed(MainThreadQueue):
+        def run_one(self, on_interrupt: Callable[[], None]) -> None:
+            if len(stops) < 2 and work:
+                raise KeyboardInterrupt
+            super().run_one(on_interrupt)
+
+    async def wait() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        work.append(task)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    def stop() -> None:
+        stops.append(1)
+        if len(stops) == 1:
+            raise KeyboardInterrupt  # pressed again while the first is passed on
+        thread.loop.call_soon_threadsafe(work[0].cancel)
+
+    thread.run(wait(), main=Pressed(), on_interrupt=stop)
+    assert len(stops) == 2
+
+
+def test_an_interrupt_while_something_is_made_whole_comes_afterwards() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts_afterwards():  # noqa: PT012 (that it goes on is the point)
+        signal.raise_signal(signal.SIGINT)
+        done.append("whole")
+    assert done == ["whole"]
 
 
 def test_an_interrupt_that_leaves_nothing_to_give_reaches_the_caller() -> None:

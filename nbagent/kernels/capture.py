@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import codecs
 import contextlib
+import functools
 import io
 import os
 import signal
@@ -20,6 +21,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from IPython.core.displaypub import DisplayPublisher
+
+from nbagent.interrupted import handle
 
 Take = Callable[[str, dict[str, Any]], None]  #: kind and content of one message, as a kernel would publish it
 
@@ -183,6 +186,9 @@ class CellRunner:
             stack.enter_context(_swapped(shell.display_trap, "hook", hook))
             stack.enter_context(_swapped(sys, "displayhook", hook))  # the trap is set already in a running cell
             stack.enter_context(_swapped(shell, "_showtraceback", _error_taker(take)))
+            if not shell.custom_exceptions:
+                stack.enter_context(_swapped(shell, "custom_exceptions", (KeyboardInterrupt,)))
+                stack.enter_context(_swapped(shell, "CustomTB", functools.partial(handle, shell)))
             stack.enter_context(_swapped(shell, "loop_runner", self._run_coroutine))
             stack.enter_context(_swapped(shell, "ask_exit", lambda: None))
             stack.enter_context(_swapped(builtins, "input", _no_input))

@@ -28,7 +28,7 @@ import zmq.asyncio
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from nbagent import glance, inspection, parcels
+from nbagent import glance, inspection, interrupted, parcels
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels import launch, probe
 from nbagent.kernels.channels import Channels, SocketChannels
@@ -180,7 +180,7 @@ class Child(ABC):
             self.channels.forget(greeting)
         outcome = json.loads(self._outcome_file.read_text())
         self.refused = str(outcome["refused"])
-        sources = [_as_module_there(module) for module in (glance, inspection, parcels, probe)]
+        sources = [_as_module_there(module) for module in (glance, inspection, interrupted, parcels, probe)]
         installed = self.channels.execute(_INSTALL_PROBE.format(sources=sources), silent=True)
         while not installed.over.done():
             await asyncio.wait({installed.over}, timeout=POLL)

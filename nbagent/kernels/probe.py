@@ -1,7 +1,7 @@
 """Runs inside the agent's kernel: tells what changed, moves variables, keeps the kernel tidy.
 
-The text of this file is executed there as a module of its own, after those of `glance` and `inspection` (the
-kernel's interpreter may not have nbagent), so it uses the standard library and IPython only. It never calls code
+The text of this file is executed there as a module of its own, after those that it imports from (the kernel's
+interpreter may not have nbagent), so it uses the standard library and IPython only. It never calls code
 of unknown objects: no repr, no len, no attribute of a type that it does not know.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 
 from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, Effort, TooLong, describe, is_a, within
 from nbagent.inspection import look
+from nbagent.interrupted import handle
 from nbagent.parcels import read_parcel, write_parcel
 
 MOST_NAMES = 2000
@@ -327,6 +328,12 @@ def _mend_streams(out: Any, err: Any) -> Any:
     return mend
 
 
+def _kept_as_shown(error: BaseException, *_: object) -> dict[str, Any]:
+    """Give what IPython keeps of an error that it has just shown: it would render it a second time."""
+    shown = getattr(_shell(), "_last_traceback", None) or []
+    return {"ename": type(error).__name__, "evalue": str(error), "traceback": shown}
+
+
 def install() -> None:
     """Make `exit()` an ordinary SystemExit, let each figure be shown once and the last words be heard."""
     from IPython.core.autocall import ZMQExitAutocall
@@ -341,6 +348,9 @@ def install() -> None:
     shell.exiter = Exit(shell)
     for name in ("exit", "quit"):
         shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
+    shell.set_custom_exc((KeyboardInterrupt,), handle)
+    if hasattr(shell, "_format_exception_for_storage"):  # since IPython 9
+        shell._format_exception_for_storage = _kept_as_shown
     shell.events.register("post_execute", _close_figures)
     shell.events.register("post_execute", _mend_streams(sys.stdout, sys.stderr))
     for name in ("_exit", "abort", "kill"):

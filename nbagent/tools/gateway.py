@@ -10,6 +10,7 @@ from nbagent.errors import NbAgentError
 from nbagent.events import ActionFinished, Observed
 from nbagent.protocols import Approval, ApprovalRequest, Tool, ToolContext, ToolResult, ToolSpec
 from nbagent.reply import Action
+from nbagent.stopping import heed_stop
 from nbagent.tools.call import Approve, Ask, Call, CallContext, Rules
 from nbagent.tools.chain import CHAIN
 from nbagent.tools.observe import observation
@@ -40,6 +41,7 @@ class Gateway:
         Raises:
             NbAgentError: something on our side failed; the action is answered in the log all the same,
                 and so it is where `ask` raises.
+            asyncio.CancelledError: stopped; the action is answered in the log.
         """
         call = self._begin(action, context, ask)
         try:
@@ -54,7 +56,9 @@ class Gateway:
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             self._finish(call, ToolResult("error", "", why, notice=f"Nobody could be asked: {why}"))
             raise
-        return result, self._finish(call, result)
+        text = self._finish(call, result)
+        heed_stop()
+        return result, text
 
     async def answers(
         self, actions: Sequence[Action], context: ToolContext, ask: Ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 
@@ -45,6 +46,26 @@ async def test_a_time_limit_interrupts_and_keeps_state_and_output(kernel: Proces
     assert ran.text() == "begun\n"
     assert "inside" in ran.changes
     assert await value(kernel, "kept") == "1"
+
+
+async def test_the_traceback_of_an_interrupt_names_the_codes_own_lines_and_takes_no_time(
+    kernel: ProcessKernel,
+) -> None:
+    """However many modules are loaded, each of which IPython's own would look at."""
+    many = "import sys, types\nfor n in range(4000):\n  m = sys.modules[f'm{n}'] = types.ModuleType(f'm{n}')\n"
+    await run(kernel, f"{many}  m.__file__ = f'/nowhere/{{n}}/m.py'\nimport subprocess, time")
+    code = "def wait(): subprocess.run(['sleep', '60'])\nbegun = time.process_time()\nwait()"
+    ran = await run(kernel, code, timeout=0.3)
+    assert ran.executed.error == "KeyboardInterrupt"
+    count = ran.executed.execution_count
+    text = "\n".join(ran.outputs[-1]["traceback"])
+    assert (
+        f"Cell In[{count}], line 3\n----> 3 wait()\nCell In[{count}], line 1, in wait()\n----> 1 def wait" in text
+    )
+    assert re.search(r"File .*subprocess\.py:\d+, in run\(\)", text)
+    assert "interactiveshell" not in text
+    assert float(await value(kernel, "time.process_time() - begun")) < 0.3
+    await run(kernel, "for n in range(4000): del sys.modules[f'm{n}']")
 
 
 async def test_a_swallowed_interrupt_is_still_a_timeout(kernel: ProcessKernel) -> None:

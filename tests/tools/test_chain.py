@@ -237,6 +237,30 @@ async def test_stop_cancels_an_async_tool_and_leaves_a_sync_one(desk: Desk) -> N
     assert ends == {"a": "interrupted", "b": "interrupted", "c": "invalid"}
 
 
+async def test_a_stop_that_a_tool_keeps_to_itself_goes_no_further_all_the_same(desk: Desk) -> None:
+    running = asyncio.Event()
+
+    @tool(timeout=None)
+    async def deaf() -> str:
+        """Catch everything."""
+        running.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "went on"
+        return ""
+
+    stopped = asyncio.ensure_future(
+        desk.all(desk.gateway(deaf), Action("a", "deaf", "{}"), Action("b", "deaf", "{}"))
+    )
+    await running.wait()
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    ends = [(event.call_id, event.status) for event in desk.context.of(ActionFinished)]
+    assert ends == [("a", "ok"), ("b", "skipped")]
+
+
 async def test_a_sync_tool_does_not_hold_up_the_loop(desk: Desk) -> None:
     go = threading.Event()
 
