@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package that an installer brought, replaced or took away; a version is "" where there is none."""
+
+    name: str
+    before: str
+    now: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +25,6 @@ class ProgramEnded:
     seconds: float
     left_running: bool = False  #: it left something in the background, which was ended
     not_started: str = ""
-    held: str = ""  #: what held it, in words; "" where nothing did
+    advice: str = ""  #: what may have stopped it and how to allow that; "" where nothing held it
+    packages: tuple[PackageChange, ...] = ()  #: of an installer: what changed in the environment
+    folders: tuple[Path, ...] = ()  #: of an installer: where modules are imported from

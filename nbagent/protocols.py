@@ -200,6 +200,14 @@ class Kernel(Protocol):
         """
         ...
 
+    def install(self, arguments: Sequence[str], *, timeout: float) -> AsyncGenerator[Output | ProgramEnded, None]:
+        """Install packages, as `pip install` with these arguments, into the environment that the code runs in.
+
+        It is held like the kernel's code, but that it may write there; imports find the packages at once.
+        Leaving it ends it. Raises `KernelNotStarted`.
+        """
+        ...
+
     async def bring(self, name: str, file: Path) -> None:
         """Bind `name` to the pickle in `file`. Raises `TransferError`."""
         ...

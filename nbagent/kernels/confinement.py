@@ -7,6 +7,7 @@ holds, and `Confinement.words` says so.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,24 @@ from nbagent.places import CREDENTIALS, WORK
 #: Without these, subprocess, multiprocessing and shell commands break.
 DEVICES = ("null", "zero", "full", "tty", "ptmx", "pts", "shm")
 MOST_MEMORY = 0.8  #: of the machine's, that one process may take under `strict`
+#: What programs print when they were refused something, and the paths that they name then.
+_DENIED = re.compile(
+    r"permission denied|not permitted|read-only file system|cross-device link|EACCES", re.IGNORECASE
+)
+_NOT_PERMITTED = re.compile(r"operation not permitted", re.IGNORECASE)
+_NO_NETWORK = re.compile(r"network is unreachable|name resolution|could not resolve|EAI_", re.IGNORECASE)
+_NAMED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|((?<![\w.])[\w.~-]*/[^\s:'\"]+)")
 #: Caches worth keeping, by the variable that names them: what is there already is not downloaded again.
-CACHES = {"HF_HOME": ".cache/huggingface", "TORCH_HOME": ".cache/torch"}
+CACHES = {
+    "HF_HOME": ".cache/huggingface",
+    "TORCH_HOME": ".cache/torch",
+    "SEABORN_DATA": ".cache/seaborn",
+    "SCIKIT_LEARN_DATA": "scikit_learn_data",
+    "NLTK_DATA": "nltk_data",
+    "KERAS_HOME": ".keras",
+    "STATSMODELS_DATA": "statsmodels_data",
+    "TFDS_DATA_DIR": "tensorflow_datasets",
+}
 
 
 @dataclass(frozen=True)
@@ -47,8 +64,11 @@ class Confinement:
             "processors": self.processors,
         }
 
-    def explain(self, refused: Sequence[str] | None, limit: str) -> str:
-        """Say what stopped code and how to allow it: refused paths, or the `limit` that it ran into."""
+    def explain(self, refused: Sequence[str] | None, limit: str, printed: str = "", folder: Path = Path()) -> str:
+        """Say what stopped code and how to allow it: refused paths, or the `limit` that it ran into.
+
+        Where neither is known, it is looked for in what a program `printed` that worked in `folder`.
+        """
         if told := next(filter(None, (self.explain_refusal(Path(path)) for path in refused or ())), ""):
             return told
         if limit == "network" and self.cuts_network:
@@ -57,9 +77,21 @@ class Confinement:
             return f"a process may take {self.memory / 1e9:.3g} GB of memory here; allow more with --max-memory GB"
         if limit == "permission" and self.active:
             return (
-                "perhaps blocked by confinement, which keeps code from processes that are not its own;"
+                "perhaps blocked by confinement, which keeps code from processes and devices that are not its own;"
                 " allow with --confine off"
             )
+        return self._explain_printed(printed, folder) if self.active and printed else ""
+
+    def _explain_printed(self, printed: str, folder: Path) -> str:
+        for line in reversed(printed.splitlines()):
+            if self.cuts_network and _NO_NETWORK.search(line):
+                return self.explain((), "network")
+            if _DENIED.search(line):
+                paths = [folder / "".join(named) for named in _NAMED.findall(line)]
+                if told := self.explain([str(path) for path in paths], ""):
+                    return told
+                if _NOT_PERMITTED.search(line):
+                    return self.explain((), "permission")
         return ""
 
     def explain_refusal(self, path: Path) -> str:
@@ -184,9 +216,12 @@ def environment_for(
     environment["TMPDIR"] = str(_made(scratch / "tmp"))
     environment["XDG_CACHE_HOME"] = str(_made(scratch / "cache"))
     environment["NUMBA_CACHE_DIR"] = str(_made(scratch / "cache" / "numba"))
+    environment["JUPYTER_RUNTIME_DIR"] = str(scratch / "jupyter")  # of kernels that the code starts itself
     for name, cache in CACHES.items():
         if (home / cache).is_dir():
             environment.setdefault(name, str(home / cache))
+        elif not cache.startswith(".cache/"):  # it would be made in the home folder
+            environment.setdefault(name, str(scratch / "cache" / cache))
     _settle_matplotlib(environment, given, scratch, home)
     return environment
 

@@ -14,6 +14,8 @@ import types
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,7 @@ from nbagent.glance import describe
 from nbagent.inspection import look
 from nbagent.kernels.capture import CellRunner, Interrupts
 from nbagent.kernels.outputs import Outputs, valid_text
-from nbagent.kernels.probe import OURS, token_of
+from nbagent.kernels.probe import OURS, see_packages, token_of
 from nbagent.kernels.process import ProcessKernel
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable, WentBack
@@ -84,6 +86,17 @@ class LiveKernel:
     def run_program(self, words: Sequence[str], *, timeout: float) -> AsyncGenerator[Output | ProgramEnded, None]:
         """Run a program of the system (see `protocols.Kernel`)."""
         return self._programs.run_program(words, timeout=timeout)
+
+    async def install(
+        self, arguments: Sequence[str], *, timeout: float
+    ) -> AsyncGenerator[Output | ProgramEnded, None]:
+        """Install packages into the user's environment (see `protocols.Kernel`)."""
+        async with aclosing(self._programs.install(arguments, timeout=timeout)) as items:
+            async for item in items:
+                if isinstance(item, ProgramEnded):
+                    see = partial(see_packages, *map(str, item.folders))
+                    await asyncio.wrap_future(self._submit(see))
+                yield item
 
     async def bring(self, name: str, file: Path) -> None:
         """Refuse: there is nothing to copy."""

@@ -21,6 +21,7 @@ from nbagent.events import Output
 LARGEST_OUTPUT = 10_000_000  #: characters of one rich output
 LARGEST_RICH_TOTAL = 50_000_000  #: characters of all rich outputs of one execution
 MOST_RICH_OUTPUTS = 500
+LAST_WORDS = 2000  #: characters of what was printed that are at hand at the end
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_HINT = "[a live widget: it works in the agent's kernel only and is not shown]"
 
@@ -142,6 +143,7 @@ class Outputs:
         self._held: list[Output] | None = None  # from the first clear_output on
         self._clear_next = False
         self._updated: dict[str, tuple[Output, int]] = {}
+        self.last_words = ""  #: the end of what was printed, however much that was
         self._rich_count = self._rich_size = self._rich_left_out = self._updated_size = 0
 
     def take(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -153,7 +155,9 @@ class Outputs:
         elif kind == "stream":
             self._settle_clear()
             name = "stderr" if content.get("name") == "stderr" else "stdout"
-            head = self._text.add(name, str(content.get("text", "")))
+            text = str(content.get("text", ""))
+            self.last_words = (self.last_words + text[-LAST_WORDS:])[-LAST_WORDS:]
+            head = self._text.add(name, text)
             if head:
                 self._pieces.append((name, head))
         elif kind in ("display_data", "execute_result", "update_display_data"):

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import importlib
 import importlib.metadata
 import os
 import pickle
+import site
 import sys
 import time
 import types
@@ -235,6 +237,15 @@ def inspect(name: str) -> Report:
     if name not in names:
         return Report({"problem": "there is no such variable"})
     return Report({"text": look(name, names[name])})
+
+
+def see_packages(*folders: str) -> Report:
+    """Let imports find what was installed into these folders since."""
+    importlib.invalidate_caches()
+    for folder in folders:
+        if folder not in sys.path and Path(folder).is_dir():  # one of the user's own, just made
+            site.addsitedir(folder)
+    return Report({})
 
 
 # -- variables that travel ------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import asyncio
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,11 +15,11 @@ from nbagent.errors import KernelError, KernelLost, KernelNotStarted, NoRoom, Tr
 from nbagent.events import Output
 from nbagent.kernels.channels import Conversation
 from nbagent.kernels.child import POLL, Child, Launch, SocketChild, probe_call
-from nbagent.kernels.confinement import Confinement, limited, surroundings
+from nbagent.kernels.confinement import Confinement
 from nbagent.kernels.job import Job
 from nbagent.kernels.outputs import Outputs, valid_text
-from nbagent.kernels.programs import Place, run_program
-from nbagent.kernels.report import told_beside
+from nbagent.kernels.premises import Premises
+from nbagent.kernels.report import how_it_went, told_beside
 from nbagent.parcels import SHARED_MEMORY, link_or_copy
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable
@@ -29,7 +29,6 @@ IDLE_GRACE = 2.0  #: seconds of silence after a reply whose `idle` was lost in a
 LOOK_SECONDS = 5.0  #: for a look at the variables
 TRANSFER_SECONDS = 300.0  #: for one variable to be pickled or read
 MOST_DEATHS = 3  #: in a row, without an execution in between that the kernel survived
-LONGEST_ERROR = 2000  #: characters
 
 _T = TypeVar("_T")
 
@@ -63,10 +62,17 @@ class ProcessKernel:
         self.restartable = True
         self.confinement = ""
         self.python = python or sys.executable
-        self._folder, self._scratch = Path(folder), Path(scratch)
-        self._confine, self._max_memory, self._allow_write = confine, max_memory, tuple(allow_write)
-        self._hidden_environment = tuple(hidden_environment)
-        self._startup_timeout, self._output_characters = startup_timeout, output_characters
+        self._premises = Premises(
+            self.python,
+            Path(folder),
+            Path(scratch),
+            confine,
+            max_memory,
+            tuple(allow_write),
+            tuple(hidden_environment),
+            output_characters,
+        )
+        self._startup_timeout = startup_timeout
         self._confinement = Confinement(active=False, words="")
         self._child: Child | None = None
         self._known: dict[str, Variable] = {}
@@ -141,6 +147,7 @@ class ProcessKernel:
             child, self._child = self._child, None
             if child is not None:
                 await child.close(gentle=True)
+            self._premises.leave()
 
     # -- jobs, one at a time ----------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class ProcessKernel:
                 why = f"the kernel process {how} before this code, which was not run"
                 return await self._restarted("died", started, why)
             child = await self._ensure()
-            outputs = Outputs(job.items.put_nowait, self._output_characters)
+            outputs = Outputs(job.items.put_nowait, self._premises.output_characters)
             talk = child.channels.execute(code, silent=False, expression=probe_call("changes"), outputs=outputs)
             try:
                 ending = await self._watch(child, talk, timeout, job.stop)
@@ -190,7 +197,9 @@ class ProcessKernel:
                 why = "the code did not react to interrupts; its kernel was ended"
                 return await self._restarted("interrupted" if job.stop.done() else "timeout", started, why)
             self._deaths = 0
-            executed = await self._conclude(child, talk, job, started, timed_out=ending == "timeout")
+            executed = await self._conclude(
+                child, talk, job, started, outputs.last_words, timed_out=ending == "timeout"
+            )
             child.bound_log()
             return executed
 
@@ -228,34 +237,27 @@ class ProcessKernel:
         return "timeout" if timed_out else "over"
 
     async def _conclude(
-        self, child: Child, talk: Conversation, job: Job, started: float, timed_out: bool
+        self, child: Child, talk: Conversation, job: Job, started: float, printed: str, timed_out: bool
     ) -> Executed:
         """Say how an execution ended that the kernel survived."""
         count, seconds = talk.reply.get("execution_count"), time.monotonic() - started
-        status: Literal["ok", "error", "timeout", "interrupted"] = "ok"
-        error, report = "", talk.expression("probe")
-        # A repr that raises is an error message, but before ipykernel 7 its reply says "ok".
-        if talk.reply.get("status") != "ok" or talk.error:
-            name = str(talk.error.get("ename") or talk.reply.get("ename") or "Error")
-            value = str(talk.error.get("evalue", talk.reply.get("evalue", "")))
-            status = "interrupted" if name == "KeyboardInterrupt" else "error"
-            error = valid_text(f"{name}: {value}" if value else name)[:LONGEST_ERROR]
-            if name == "SystemExit":
-                error += " (the code asked to exit; the kernel still runs)"
+        report = talk.expression("probe")
+        status, error = how_it_went(talk.reply, talk.error)
         if timed_out:
             status = "timeout"
         elif job.stop.done():
             status = "interrupted"
         if not report and not job.stop.done():
             report = await self._look(child, probe_call("after_error"))
-        if status == "error" and (
-            why := self._confinement.explain(report.get("refused"), report.get("limit", ""))
-        ):
-            error += f"; {why}"
+        # What a program printed that was refused tells of it only where a program's end is the news.
+        printed = printed if status == "ok" or error.startswith("CalledProcessError") else ""
+        if status == "error" or report.get("exit"):
+            asked, limit = report.get("refused"), report.get("limit", "")
+            why = self._confinement.explain(asked, limit, printed, self._premises.folder)
+            error = "; ".join(filter(None, [error, why]))
         if status == "ok" and report.get("exit"):
-            job.items.put_nowait(
-                {"output_type": "stream", "name": "stderr", "text": f"exit status {report['exit']}\n"}
-            )
+            text, error = "; ".join(filter(None, [f"exit status {report['exit']}", error])), ""
+            job.items.put_nowait({"output_type": "stream", "name": "stderr", "text": f"{text}\n"})
         changes, gone = self._learn(report)
         return Executed(status, seconds, count, error, changes=changes, gone=gone, **told_beside(report))
 
@@ -284,21 +286,22 @@ class ProcessKernel:
 
     def run_program(self, words: Sequence[str], *, timeout: float) -> AsyncGenerator[Output | ProgramEnded, None]:
         """Run a program of the system in the kernel's place (see `protocols.Kernel`)."""
-        held, environment = self._surroundings()
-        place = Place(self.python, self._folder, self._scratch, environment, held, self._output_characters)
-        return run_program(words, place, timeout=timeout)
+        return self._premises.run_program(words, timeout=timeout)
 
-    def _surroundings(self) -> tuple[Confinement, dict[str, str]]:
-        if not self._folder.is_dir():
-            raise KernelNotStarted(f"{self._folder} is not a folder that a kernel could work in")
-        held, environment = surroundings(
-            self._confine, self._folder, self._scratch, self._allow_write, self._hidden_environment
-        )
-        return limited(held, self._confine, self._max_memory), environment
+    async def install(
+        self, arguments: Sequence[str], *, timeout: float
+    ) -> AsyncGenerator[Output | ProgramEnded, None]:
+        """Install packages into the interpreter's environment (see `protocols.Kernel`)."""
+        async with self._turn, aclosing(self._premises.install(arguments, timeout=timeout)) as items:
+            async for item in items:
+                if isinstance(item, ProgramEnded) and self._child is not None and not await self._child.death():
+                    await self._look(self._child, probe_call("see_packages", *map(str, item.folders)))
+                yield item
 
     async def _launch(self) -> Child:
-        held, environment = self._surroundings()
-        plan = Launch(self.python, self._folder, self._scratch, environment, held, self._startup_timeout)
+        held, environment = self._premises.surroundings()
+        place = self._premises
+        plan = Launch(self.python, place.folder, place.scratch, environment, held, self._startup_timeout)
         child = await self._start_child(plan)
         if child.refused and held.cuts_network:
             await child.close()
@@ -343,7 +346,7 @@ class ProcessKernel:
         async with self._turn:
             self._state_changes()
             # The file may lie where the kernel's code may not read.
-            place = self._place(file)
+            place = self._premises.parcel(file)
             try:
                 await asyncio.to_thread(link_or_copy, file, place)
                 report = await self._transfer(name, probe_call("load", str(place), name))
@@ -355,7 +358,7 @@ class ProcessKernel:
 
     async def _adopt(self, name: str, file: Path) -> str:
         async with self._turn:
-            place = file if SHARED_MEMORY in file.parents else self._place()
+            place = file if SHARED_MEMORY in file.parents else self._premises.parcel()
             try:
                 report = await self._transfer(name, probe_call("dump", name, str(place)))
                 if place != file:
@@ -373,10 +376,6 @@ class ProcessKernel:
         if "text" not in report:
             raise TransferError(f"{name} cannot be looked at: {report.get('problem', 'it took too long')}")
         return valid_text(str(report["text"]))
-
-    def _place(self, beside: Path = Path()) -> Path:
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        return (SHARED_MEMORY if beside.parent == SHARED_MEMORY else self._scratch) / f"{uuid.uuid4().hex}.pickle"
 
     async def _transfer(self, name: str, expression: str) -> dict[str, Any]:
         try:

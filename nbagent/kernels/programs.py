@@ -67,7 +67,8 @@ async def run_program(
     room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="program-", dir=place.scratch))
     items: asyncio.Queue[Output | None] = asyncio.Queue()
     try:
-        program = await _start(words, place, room, Outputs(items.put_nowait, place.output_characters))
+        outputs = Outputs(items.put_nowait, place.output_characters)
+        program = await _start(words, place, room, outputs)
         work = asyncio.create_task(program.follow(timeout))
         work.add_done_callback(lambda _: items.put_nowait(None))
         try:
@@ -76,7 +77,7 @@ async def run_program(
         finally:
             work.cancel()  # left by the caller; where it is done this says nothing
             await asyncio.wait({work})
-        yield _with_outcome(work.result(), room, place)
+        yield _with_outcome(work.result(), room, place, outputs.last_words)
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
@@ -193,8 +194,8 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
     return True
 
 
-def _with_outcome(ended: ProgramEnded, room: Path, place: Place) -> ProgramEnded:
-    """Add what the launcher says: what it could not start, and what held the program."""
+def _with_outcome(ended: ProgramEnded, room: Path, place: Place, printed: str) -> ProgramEnded:
+    """Add what the launcher says: what it could not start; and what may have stopped the program."""
     try:
         outcome = json.loads((room / "outcome.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -206,5 +207,5 @@ def _with_outcome(ended: ProgramEnded, room: Path, place: Place) -> ProgramEnded
         ended.seconds,
         left_running=ended.left_running,
         not_started=str(outcome.get("not_started", "")),
-        held="" if refused or not place.confinement.active else place.confinement.words,
+        advice="" if refused or ended.code == 0 else place.confinement.explain((), "", printed, place.folder),
     )

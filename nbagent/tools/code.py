@@ -20,6 +20,7 @@ from nbagent.events import (
     Risk,
     StateLost,
 )
+from nbagent.programs import PackageChange
 from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.checkpoint import keep_state, keep_state_soon
@@ -28,6 +29,7 @@ from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.hints import hint
 from nbagent.tools.inputs import Inputs
+from nbagent.tools.installing import install, installs_of, packages_line, what_failed
 from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.pictures import pictures
 from nbagent.tools.risk import Grader
@@ -102,12 +104,12 @@ class RunCode:
         if mark := await keep_state(context):
             self._sharing.keep(mark)
         copied = await self._sharing.bring_needed(code, context)
-        outputs, executed, changed = await self._watched(code, context)
+        outputs, executed, changed, packages = await self._watched(code, context)
         keep_state_soon(context)
         _tell_of_loss(executed, context)
         # What was copied is told among the data: a summary names columns, which anyone may have named.
         variables = variables_line(executed.changes, executed.gone)
-        told = [*copied, variables, files_line(changed), self._hint(executed)]
+        told = [*copied, packages_line(packages), variables, files_line(changed), self._hint(executed)]
         text = tell(outputs, executed)
         pixels = context.image_pixels
         return ToolResult(
@@ -135,20 +137,20 @@ class RunCode:
 
     async def run_again(self, code: str, context: ToolContext) -> tuple[list[Output], Executed]:
         """Run code that ran in an earlier kernel of the session; nothing is brought for it or told of it."""
-        outputs, executed, _ = await self._watched(code, context)
+        outputs, executed, *_ = await self._watched(code, context)
         return outputs, executed
 
     async def _watched(
         self, code: str, context: ToolContext
-    ) -> tuple[list[Output], Executed, FilesChanged | None]:
-        """Run it, say which files it changed, and take note of what it did to names."""
+    ) -> tuple[list[Output], Executed, FilesChanged | None, list[PackageChange]]:
+        """Run it, say which files and packages it changed, and take note of what it did to names."""
         inputs, own = context.kept(Inputs), context.kept(OwnFiles)
         if files := await asyncio.to_thread(inputs.look, code, self._workspace, own):
             context.emit(DataFilesSeen(files=files))
         watch = await self._watch(code, context)
         changed = None
         try:
-            outputs, executed = await _execute(code, context)
+            outputs, executed, packages = await _execute(code, context)
         finally:
             if (changed := watch.changes()) is not None:
                 context.emit(changed)
@@ -157,7 +159,7 @@ class RunCode:
             context.emit(PackagesImported(packages=dict(executed.imported)))
         self._sharing.executed(code, executed)
         self._grader.ran(code, completed=executed.status == "ok")
-        return outputs, executed, changed
+        return outputs, executed, changed, packages
 
     def _exists(self, path: str) -> bool:
         return (self._workspace / path).exists()
@@ -172,13 +174,21 @@ def _tell_of_loss(executed: Executed, context: ToolContext) -> None:
         context.emit(StateLost(names=list(executed.lost_names)))
 
 
-async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed]:
-    """Run it; emit each output, masked, as it comes."""
+async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed, list[PackageChange]]:
+    """Run it; emit each output, masked, as it comes. What it installs is installed first."""
     streaming = Streaming(context)
-    async with aclosing(context.kernel.execute(code, timeout=context.cell_timeout)) as results:
+    wanted, packages = installs_of(code), list[PackageChange]()
+    for arguments in wanted.commands:
+        ended = await install(arguments, context, streaming, context.cell_timeout)
+        packages += ended.packages
+        if why := what_failed(arguments, ended):
+            streaming.flush()
+            error = f"{why}; the rest of the cell was not run"
+            return streaming.outputs, Executed("error", ended.seconds, error=error), packages
+    async with aclosing(context.kernel.execute(wanted.rest, timeout=context.cell_timeout)) as results:
         async for item in results:
             if isinstance(item, Executed):
                 streaming.flush()
-                return streaming.outputs, item
+                return streaming.outputs, item, packages
             streaming.add(item)
     raise AssertionError("a kernel ends each execution with Executed")

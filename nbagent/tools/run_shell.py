@@ -20,6 +20,7 @@ from nbagent.tools.definition import terse_schema
 from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.findings import words
+from nbagent.tools.installing import install, installs_of, packages_line
 from nbagent.tools.own_files import OwnFiles
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import tell
@@ -104,12 +105,7 @@ class RunShell:
         changed: FilesChanged | None = None
         try:
             limit = min(float(arguments["timeout"]), context.cell_timeout)
-            async with aclosing(context.kernel.run_program(words_of(command), timeout=limit)) as items:
-                async for item in items:
-                    if isinstance(item, ProgramEnded):
-                        ended = item
-                    else:
-                        streaming.add(item)
+            ended = await _run(command, limit, context, streaming)
         finally:
             streaming.flush()
             if (changed := watch.changes()) is not None:
@@ -121,8 +117,22 @@ class RunShell:
             "\n".join(filter(None, [text, failing_tests(text, context.folder)])),
             summary=" ".join(filter(None, [_ending(ended, command), files_line(changed)])),
             notice=_ending(ended, command) if _status(ended) != "ok" or ended.left_running else "",
-            changes=files_line(changed),
+            changes="\n".join(filter(None, [packages_line(ended.packages), files_line(changed), ended.advice])),
         )
+
+
+async def _run(command: str, limit: float, context: ToolContext, streaming: Streaming) -> ProgramEnded:
+    """Run it as a program, or have installed what is all that it does."""
+    for arguments in (wanted := installs_of(f"{_CELL}{command}").commands):
+        ended = await install(arguments, context, streaming, limit)
+        if arguments is wanted[-1] or _status(ended) != "ok":
+            return ended
+    async with aclosing(context.kernel.run_program(words_of(command), timeout=limit)) as items:
+        async for item in items:
+            if isinstance(item, ProgramEnded):
+                return item
+            streaming.add(item)
+    raise AssertionError("a program ends with ProgramEnded")
 
 
 def as_cell(arguments: dict[str, Any]) -> str:

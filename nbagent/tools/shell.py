@@ -85,6 +85,7 @@ def grade_words(words: list[str], files: Files, python: GradePython) -> list[Fin
         words = words[1:]
     if not words:
         return []
+    words = ["python", *words[1:]] if words[0] == "{sys.executable}" else words
     command, rest = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe"), words[1:]
     end = rest.index("--") if "--" in rest else len(rest)  # after it, nothing is a flag
     flags = [word for word in rest[: end + 1] if word.startswith("-")]
@@ -252,13 +253,16 @@ def _reads(command: str, rest: list[str], files: Files, python: GradePython) -> 
 def _known(command: str, rest: list[str]) -> Finding:
     action = next((word for word in rest if not word.startswith("-")), "")
     said = f"{command} {action}".strip()
+    if command == "uv" and action == "pip":
+        return _known("pip", rest[rest.index("pip") + 1 :])
     if command in INSTALLERS:
         if (
             action in ("list", "show", "freeze", "check", "config", "info", "env", "version", "")
             or "--version" in rest
         ):
             return Finding("read", f"{said} only tells")
-        return Finding("network", said)
+        # A yes for always is for these packages.
+        return Finding("network", " ".join([command, *rest]) if action in ("install", "add") else said)
     if command in NETWORK:
         destroys = DESTRUCTIVE_WORDS & {word.strip("-").lower() for word in rest}
         return Finding("destructive" if destroys else "network", said)

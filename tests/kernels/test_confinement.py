@@ -117,8 +117,25 @@ async def test_processes_shells_and_shared_memory_work(kernel: ProcessKernel) ->
 
 async def test_caches_are_written_to_scratch(kernel: ProcessKernel, tmp_path: Path) -> None:
     names = ("MPLCONFIGDIR", "IPYTHONDIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR")
-    found = await value(kernel, f"*[__import__('os').environ[n] for n in {names!r}]")
-    assert all(Path(path).is_relative_to(tmp_path / "scratch") for path in found.split())
+    found = (await value(kernel, f"*[__import__('os').environ[n] for n in {names!r}]")).split()
+    assert all(Path(path).resolve().is_relative_to(tmp_path / "scratch") for path in found)
+    # Names of sockets are at most 107 characters long, and torch's and multiprocessing's lie in there.
+    assert len(found[-1]) <= 60
+    await kernel.close()
+    assert Path(found[-1]).is_relative_to(tmp_path) or not Path(found[-1]).parent.exists()
+
+
+async def test_data_sets_that_are_there_are_used_and_others_have_a_place(
+    kernel_maker: KernelMaker, home: Path, tmp_path: Path
+) -> None:
+    (home / ".cache" / "seaborn").mkdir(parents=True)
+    kernel = kernel_maker()
+    code = "import os; print(os.environ['SEABORN_DATA'], os.environ['SCIKIT_LEARN_DATA'])"
+    there, new = (await run(kernel, code)).text().split()
+    assert there == str(home / ".cache" / "seaborn")
+    assert Path(new).is_relative_to(tmp_path / "scratch")
+    ran = await run(kernel, f"open({there!r} + '/new.csv', 'w').close(); os.makedirs({new!r})")
+    assert ran.executed.status == "ok"
 
 
 async def test_allowed_folders_are_writable_and_named(
