@@ -52,8 +52,10 @@ def restore_files(events: Sequence[Event], session_folder: Path, *, since: int) 
     restored = Restored()
     done: list[FileChange] = []
     for path, first, last in _histories(events, since):
-        place = _folder(events, since) / path
+        folder = _folder(events, since)
+        place = folder / path
         try:
+            _stays_within(folder, place)
             change = _restore(place, first, last, copies)
         except _Left as reason:
             restored.left.append((path, str(reason)))
@@ -70,6 +72,13 @@ def restore_files(events: Sequence[Event], session_folder: Path, *, since: int) 
 
 class _Left(Exception):
     """Why a file is not put back."""
+
+
+def _stays_within(folder: Path, place: Path) -> None:
+    """Raise `_Left` where code has put a link on the way, which would have us write outside of the folder."""
+    inside = Path(os.path.normpath(place)).is_relative_to(os.path.normpath(folder))
+    if inside and not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(folder)):
+        raise _Left("a link there leads out of the folder")
 
 
 def _histories(events: Iterable[Event], since: int) -> list[tuple[str, FileChange, FileChange]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Below the home folder: what opens other machines and accounts.
+#: Below the home folder: what opens other machines and accounts, and the user's own Jupyter server and kernels.
 CREDENTIALS = (
     ".ssh",
     ".aws",
@@ -13,6 +13,7 @@ CREDENTIALS = (
     ".config/gcloud",
     ".pypirc",
     ".git-credentials",
+    ".local/share/jupyter/runtime",
 )
 #: Where a workspace too wide to be opened (a home folder, the root) keeps the agent's files.
 WORK = "nbagent-work"

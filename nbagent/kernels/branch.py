@@ -65,7 +65,7 @@ class BranchChild(ForkableChild):
         assert self._channels is not None
         loop = asyncio.get_running_loop()
         try:
-            await plan.host.call(lambda: self._fork(plan.host, loop))
+            await plan.host.call(lambda: self._fork(plan.host, loop, log.fileno()))
         finally:
             for end in self._handed_over:
                 end.close()
@@ -73,7 +73,7 @@ class BranchChild(ForkableChild):
                 os.close(descriptor)
         return self._channels
 
-    def _fork(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def _fork(self, host: Host, loop: asyncio.AbstractEventLoop, log: int) -> None:
         """Fork, on the user's main thread. Raises `KernelNotStarted` where that would not be safe."""
         from nbagent.kernels.zygote import preflight, twin
 
@@ -93,7 +93,7 @@ class BranchChild(ForkableChild):
                 **confinement.plan(),
                 "writable": [str(path) for path in (*confinement.writable, self._room)],
             },
-            self._log,
+            log,
             self._outcome_file,
         )
         for attempt in range(BUSY_TRIES):

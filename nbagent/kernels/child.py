@@ -97,7 +97,7 @@ class Child(ABC):
         self._plan = plan
         self._own = OwnFolder()
         self._room = self._own.path
-        self._log = plan.scratch / "kernel.log"
+        self._log = _own_log(plan.scratch / "kernel.log")
         self._channels: Channels | None = None
         self.refused = ""  #: why the system would not confine the process
 
@@ -133,12 +133,10 @@ class Child(ABC):
             "arguments": self._arguments(),
         }
         self._plan_file.write_text(json.dumps(values))
-        with self._log.open("ab") as log:
-            log.truncate(0)
-            try:
-                self._channels = await self._spawn(log)
-            except OSError as error:
-                raise KernelNotStarted(f"{self._plan.python} cannot be started: {error.strerror}") from error
+        try:
+            self._channels = await self._spawn(self._log)
+        except OSError as error:
+            raise KernelNotStarted(f"{self._plan.python} cannot be started: {error.strerror}") from error
         try:
             await asyncio.wait_for(self._ready(), self._plan.timeout)
         except TimeoutError:
@@ -156,8 +154,11 @@ class Child(ABC):
 
     @property
     def _command(self) -> list[str]:
-        """What is executed: it becomes the interpreter with `_arguments`."""
-        return [self._plan.python, launch.__file__, str(self._plan_file), str(self._outcome_file)]
+        """What is executed: it becomes the interpreter with `_arguments`.
+
+        Nothing but the standard library is loaded before the process is held.
+        """
+        return [self._plan.python, "-I", "-S", launch.__file__, str(self._plan_file), str(self._outcome_file)]
 
     @abstractmethod
     def _arguments(self) -> list[str]:
@@ -202,10 +203,8 @@ class Child(ABC):
 
     def last_words(self) -> str:
         """Quote the last lines that the process itself wrote, or give ""."""
-        try:
-            text = self._log.read_bytes()[-4000:].decode("utf-8", "replace")
-        except OSError:
-            return ""
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4000))
+        text = self._log.read(4000).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return ": " + " / ".join(lines[-3:])[-500:] if lines else " and said nothing"
 
@@ -219,9 +218,8 @@ class Child(ABC):
 
     def bound_log(self) -> None:
         """Forget the kernel's own words where they are too many."""
-        with suppress(OSError):
-            if self._log.stat().st_size > LARGEST_LOG:
-                os.truncate(self._log, 0)
+        if os.fstat(self._log.fileno()).st_size > LARGEST_LOG:
+            self._log.truncate(0)
 
     async def close(self, gentle: bool = False) -> None:
         """End the process and its group and leave nothing behind; `gentle` lets it end by itself first.
@@ -239,6 +237,7 @@ class Child(ABC):
             self.channels.ask_to_exit()
             await self._ended_within(EXIT_GRACE)
         await self._end()
+        self._log.close()
         self._own.remove()
 
     async def _ended_within(self, seconds: float) -> None:
@@ -313,6 +312,14 @@ class SocketChild(Child):
             await self._channels.close()
         await self._manager.cleanup_resources()
         self._context.destroy(linger=0)
+
+
+def _own_log(path: Path) -> BinaryIO:
+    """Make a file for a kernel's words, where an earlier kernel's code may have left anything."""
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o600)
+    return os.fdopen(descriptor, "a+b", buffering=0)
 
 
 def how_it_ended(code: int) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,10 @@ _DENIED = re.compile(
 )
 _NOT_PERMITTED = re.compile(r"operation not permitted", re.IGNORECASE)
 _NO_NETWORK = re.compile(r"network is unreachable|name resolution|could not resolve|EAI_", re.IGNORECASE)
+_OTHER_PROCESS = re.compile(r"/proc/\d+/")
 _NAMED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|((?<![\w.])[\w.~-]*/[^\s:'\"]+)")
+#: Variables that open the user's own Jupyter server.
+OWN_SERVER = ("JUPYTER_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN")
 #: Caches worth keeping, by the variable that names them: what is there already is not downloaded again.
 CACHES = {
     "HF_HOME": ".cache/huggingface",
@@ -71,6 +74,8 @@ class Confinement:
         """
         if told := next(filter(None, (self.explain_refusal(Path(path)) for path in refused or ())), ""):
             return told
+        if any(_OTHER_PROCESS.match(path) for path in refused or ()):
+            limit = "permission"
         if limit == "network" and self.cuts_network:
             return "blocked by confinement: the network is cut (confine=strict); allow with --confine workspace"
         if limit == "memory" and self.memory:
@@ -99,7 +104,7 @@ class Confinement:
 
         The host is not confined: what it may not touch either was refused by ordinary permissions.
         """
-        if not self.active:
+        if not self.active or _OTHER_PROCESS.match(str(path)):
             return ""
         path = Path(os.path.realpath(path))
         if any(_within(path, place) for place in self.writable):
@@ -168,7 +173,9 @@ def confinement_for(
     if not landlock_abi():
         return Confinement(active=False, words="none: this system has no Landlock")
     home, folder = _real(home), _real(folder)
-    hidden = tuple(_real(home / name) for name in CREDENTIALS if (home / name).exists())
+    secrets = [home / name for name in CREDENTIALS]
+    secrets += [place for place in _runtime_folders(os.environ) if not _within(_real(place), folder)]
+    hidden = tuple(dict.fromkeys(_real(place) for place in secrets if place.exists()))
     extra = []
     for place in allow_write:
         place = Path(place).expanduser()
@@ -178,10 +185,10 @@ def confinement_for(
     workspace, note = _workspace(folder, home, hidden)
     caches = [_real(home / name) for name in CACHES.values() if (home / name).is_dir()]
     opened = [path for path in hidden if any(_within(path, place) for place in extra)]
-    secrets = "readable through --allow-write" if opened else "hidden"
+    state = "readable through --allow-write" if opened else "hidden"
     words = "writes only to " + (", ".join(map(str, [*workspace, *extra])) or "scratch") + note
     if hidden:
-        words += f"; credential files {secrets}"
+        words += f"; credential files {state}"
     devices = [Path("/dev") / name for name in DEVICES]
     return Confinement(
         active=True,
@@ -189,6 +196,14 @@ def confinement_for(
         writable=(*workspace, *extra, *caches, _real(scratch), *devices),
         hidden=tuple(path for path in hidden if path not in opened),
     )
+
+
+def _runtime_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Give where Jupyter keeps what opens its servers and kernels, where it was told a place."""
+    told = [environment.get("JUPYTER_RUNTIME_DIR", "")]
+    for name, below in (("JUPYTER_DATA_DIR", "runtime"), ("XDG_DATA_HOME", "jupyter/runtime")):
+        told.append(f"{environment[name]}/{below}" if environment.get(name) else "")
+    return [Path(place) for place in told if place]
 
 
 def _workspace(folder: Path, home: Path, hidden: Sequence[Path]) -> tuple[list[Path], str]:
@@ -210,13 +225,16 @@ def environment_for(
     environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     # The user's own profile may start anything, nbagent included.
     environment.pop("PYTHONSTARTUP", None)
-    environment["IPYTHONDIR"] = str(_made(scratch / "ipython"))
     if not confinement.active:
+        environment["IPYTHONDIR"] = str(scratch / "ipython")
         return environment
-    environment["TMPDIR"] = str(_made(scratch / "tmp"))
-    environment["XDG_CACHE_HOME"] = str(_made(scratch / "cache"))
-    environment["NUMBA_CACHE_DIR"] = str(_made(scratch / "cache" / "numba"))
-    environment["JUPYTER_RUNTIME_DIR"] = str(scratch / "jupyter")  # of kernels that the code starts itself
+    environment["IPYTHONDIR"] = _made(scratch, "ipython")
+    environment["TMPDIR"] = _made(scratch, "tmp")
+    environment["XDG_CACHE_HOME"] = _made(scratch, "cache")
+    environment["NUMBA_CACHE_DIR"] = _made(scratch, "cache", "numba")
+    environment["JUPYTER_RUNTIME_DIR"] = _made(scratch, "jupyter")  # of kernels that the code starts itself
+    for name in OWN_SERVER:
+        environment.pop(name, None)
     for name, cache in CACHES.items():
         if (home / cache).is_dir():
             environment.setdefault(name, str(home / cache))
@@ -228,20 +246,43 @@ def environment_for(
 
 def _settle_matplotlib(environment: dict[str, str], given: Mapping[str, str], scratch: Path, home: Path) -> None:
     """Give it a folder of its own, with the fonts that it found before and the user's own style."""
-    folder = _made(scratch / "cache" / "matplotlib")
     own = given.get("MPLCONFIGDIR", "")
     caches = Path(own or Path(given.get("XDG_CACHE_HOME") or home / ".cache") / "matplotlib")
     settings = Path(own or Path(given.get("XDG_CONFIG_HOME") or home / ".config") / "matplotlib")
-    environment["MPLCONFIGDIR"] = str(folder)
-    for fonts in caches.glob("fontlist-*.json"):
-        shutil.copy(fonts, folder)
+    environment["MPLCONFIGDIR"] = _made(scratch, "cache", "matplotlib", files=caches.glob("fontlist-*.json"))
     if (settings / "matplotlibrc").is_file():
         environment.setdefault("MATPLOTLIBRC", str(settings / "matplotlibrc"))
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _made(scratch: Path, *parts: str, files: Iterable[Path] = ()) -> str:
+    """Make a folder in scratch, with copies of `files`; give its path.
+
+    Code that ran before may have put links in its place, which must not lead out: nothing is followed.
+    """
+    at = os.open(scratch, os.O_DIRECTORY)
+    try:
+        for part in parts:
+            within = _folder_in(at, part)
+            os.close(at)
+            at = within
+        for file in files:
+            with suppress(FileExistsError):
+                copy = os.open(file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
+                with os.fdopen(copy, "wb") as target:
+                    target.write(file.read_bytes())
+    finally:
+        os.close(at)
+    return str(scratch.joinpath(*parts))
+
+
+def _folder_in(folder: int, name: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:  # a link, or a file
+        os.unlink(name, dir_fd=folder)
+        return _folder_in(folder, name)
 
 
 def _real(path: Path) -> Path:

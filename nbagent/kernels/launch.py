@@ -1,6 +1,7 @@
 """Becomes a kernel: dies with its host, confines itself with Landlock, then executes the kernel in place.
 
-A script for the kernel's interpreter, which may be another than the host's: standard library only. The
+A script for the kernel's interpreter (`-I -S`), which may be another than the host's: standard library only, for
+whatever else is loaded before the process is held, code of the agent's may have put there. The
 plan is a JSON file; what came of it is left in another one beside it.
 
 PDEATHSIG is tied to the *thread* that started this process: it has to live as long as the kernel shall.
@@ -14,6 +15,7 @@ import importlib.util
 import json
 import os
 import signal
+import site
 import struct
 import subprocess
 import sys
@@ -26,7 +28,7 @@ _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
-_SCOPE_SIGNAL = 1 << 1
+_SCOPE_ABSTRACT_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 _PR_CAPBSET_DROP = 24
 #: Load modules, raw input and output, another root, trace, administer, boot, make devices, observe performance.
 _CAPABILITIES = (16, 17, 18, 19, 21, 22, 27, 38)
@@ -55,7 +57,8 @@ def confine(writable: list[str], hidden: list[str], abi: int) -> None:
     """Let this process and its children write below `writable` only and read nothing below `hidden`.
 
     Only rights that version `abi` of Landlock knows are asked for. Since version 6 they also send no signals to
-    processes outside; the host, which is outside, still interrupts by signal.
+    processes outside, nor reach sockets there that have no file; the host, which is outside, still interrupts by
+    signal.
 
     Raises:
         OSError: the system refused; nothing is confined then.
@@ -63,7 +66,8 @@ def confine(writable: list[str], hidden: list[str], abi: int) -> None:
     write_file = WRITE_FILE | (TRUNCATE if abi >= 3 else 0)
     write = write_file | _CHANGE_TREE | (REFER if abi >= 2 else 0)
     read = READ_FILE if hidden else 0
-    asked = [write | read, 0, _SCOPE_SIGNAL] if abi >= 6 else [write | read]  # files, network, scopes
+    scopes = _SCOPE_ABSTRACT_SOCKET | _SCOPE_SIGNAL
+    asked = [write | read, 0, scopes] if abi >= 6 else [write | read]  # files, network, scopes
     handled = (ctypes.c_uint64 * len(asked))(*asked)
     size = ctypes.c_size_t(ctypes.sizeof(handled))
     ruleset = _checked(_libc().syscall(_CREATE_RULESET, ctypes.byref(handled), size, ctypes.c_uint32(0)))
@@ -198,6 +202,9 @@ def _checked(result: int) -> int:
 
 
 def _has_ipykernel() -> bool:
+    """Look where the kernel will look; what is there may run code (.pth files), so it is held already."""
+    sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    site.main()
     return importlib.util.find_spec("ipykernel_launcher") is not None
 
 
@@ -230,7 +237,8 @@ def main(plan_file: str, outcome_file: str) -> None:
     if os.getpgrp() != os.getpid():
         os.setsid()
     program = plan.get("program")
-    outcome = {"ipykernel": not program and _has_ipykernel(), "refused": hold(plan), "not_started": ""}
+    refused = hold(plan)
+    outcome = {"ipykernel": not program and _has_ipykernel(), "refused": refused, "not_started": ""}
     if program:
         _watch_over(program, plan["host"], outcome, outcome_file)
     Path(outcome_file).write_text(json.dumps(outcome), encoding="utf-8")
@@ -239,6 +247,4 @@ def main(plan_file: str, outcome_file: str) -> None:
 
 
 if __name__ == "__main__":
-    # ipykernel is looked for where the kernel will look, so not in this file's folder.
-    sys.path = [place for place in sys.path if place != str(Path(__file__).parent)]
     main(*sys.argv[1:])

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from nbagent.events import Output
 from nbagent.kernels import launch
 from nbagent.kernels.confinement import Confinement
 from nbagent.kernels.outputs import Outputs
+from nbagent.kernels.own_folder import OwnFolder
 from nbagent.programs import ProgramEnded
 
 INTERRUPT_GRACE = 1.0  #: seconds that a program gets to end by itself
@@ -64,11 +64,11 @@ async def run_program(
     It reads nothing from a keyboard. At the time limit, and where the caller is cancelled or leaves, it is ended
     with all that it started in its process group.
     """
-    room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="program-", dir=place.scratch))
+    own = await asyncio.to_thread(OwnFolder)  # what is in scratch, code of the kernel's could change meanwhile
     items: asyncio.Queue[Output | None] = asyncio.Queue()
     try:
         outputs = Outputs(items.put_nowait, place.output_characters)
-        program = await _start(words, place, room, outputs)
+        program = await _start(words, place, own.path, outputs)
         work = asyncio.create_task(program.follow(timeout))
         work.add_done_callback(lambda _: items.put_nowait(None))
         try:
@@ -77,9 +77,9 @@ async def run_program(
         finally:
             work.cancel()  # left by the caller; where it is done this says nothing
             await asyncio.wait({work})
-        yield _with_outcome(work.result(), room, place, outputs.last_words)
+        yield _with_outcome(work.result(), own.path, place, outputs.last_words)
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        own.remove()
 
 
 async def _start(words: Sequence[str], place: Place, room: Path, outputs: Outputs) -> _Program:
@@ -87,6 +87,7 @@ async def _start(words: Sequence[str], place: Place, room: Path, outputs: Output
     plan = {
         "host": os.getpid(),
         **held.plan(),
+        "writable": [*map(str, held.writable), str(room)],
         "program": list(words),
     }
     (room / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -94,7 +95,7 @@ async def _start(words: Sequence[str], place: Place, room: Path, outputs: Output
     path = os.pathsep.join([str(folder), place.environment.get("PATH", os.defpath)])
     transport, program = await asyncio.get_running_loop().subprocess_exec(
         lambda: _Program(outputs),
-        *(sys.executable, "-S", launch.__file__, str(room / "plan.json"), str(room / "outcome.json")),
+        *(sys.executable, "-I", "-S", launch.__file__, str(room / "plan.json"), str(room / "outcome.json")),
         cwd=place.folder,
         env={**place.environment, **_UNATTENDED, "PATH": path},
         stdin=asyncio.subprocess.DEVNULL,

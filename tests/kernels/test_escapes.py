@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from nbagent.errors import KernelNotStarted
 from nbagent.kernels.launch import landlock_abi
 from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import make_kernel, run
@@ -28,6 +32,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("place")
     (place / "home" / ".ssh").mkdir(parents=True)
     (place / "home" / ".ssh" / "key").write_text(SECRET)
+    runtime = place / "home" / ".local" / "share" / "jupyter" / "runtime"
+    runtime.mkdir(parents=True)
+    (runtime / "kernel-1.json").write_text(SECRET)
     (place / "outside").mkdir()
     (place / "outside" / "mine").write_text(PRECIOUS)
     return place
@@ -37,6 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def confined(place: Path, kernel_kind: type[ProcessKernel]) -> AsyncIterator[ProcessKernel]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("HOME", str(place / "home"))
+        patched.delenv("PYTEST_CURRENT_TEST")  # with it, ipykernel does not read what programs print
         kernel = make_kernel(place, kernel_kind)
         await kernel.start()
     yield kernel
@@ -70,8 +78,8 @@ ESCAPES = {
     "a shell's redirection": "import subprocess; subprocess.run(['sh', '-c', f'echo x > {mine}'], check=True)",
     "another interpreter": "import subprocess, sys\n"
     "subprocess.run([sys.executable, '-I', '-c', f'open({mine!r}, \"w\")'], check=True)",
-    "a process of multiprocessing": "import multiprocessing as m\n"
-    "with m.get_context('fork').Pool(1) as p: p.map(open, [outside + '/new'], 1) or p.apply(open, (mine, 'w'))",
+    "a process of multiprocessing": "import os, multiprocessing as m\n"
+    "with m.get_context('fork').Pool(1) as p: p.apply(os.truncate, (mine, 0))",
     "a daemon that outlives its parent": "import os, time\nif os.fork() == 0:\n    os.setsid()\n"
     "    try: open(mine, 'w')\n    finally: os._exit(0)\nos.wait(); raise PermissionError('see the file')",
     "credentials by cat": "import subprocess; print(subprocess.check_output(['cat', key], text=True))",
@@ -89,22 +97,92 @@ ESCAPES = {
     "another root": "import os\nif os.fork() == 0:\n    try:\n        os.chroot('/'); open(mine, 'w')\n"
     "    finally: os._exit(0)\nos.wait(); raise PermissionError('see the file')",
     "a disk": "import glob; open((glob.glob('/dev/vd*') + glob.glob('/dev/sd*') + ['/dev/mem'])[0], 'r+b')",
+    "the key of the user's own kernel": "print(open(runtime + '/kernel-1.json').read())",
+    "a socket of the host's without a file": "import socket\n"
+    "s = socket.socket(socket.AF_UNIX); s.connect(bytes([0]) + b'nbagent-test-%d' % host)",
+    "the host's descriptors": "import os; print(os.open(f'/proc/{host}/fd/0', os.O_RDONLY))",
+    "the host's root": "print(open(f'/proc/{host}/root' + key).read())",
     "a program without a file": LIBC + "f = os.memfd_create('p')\n"
     "os.write(f, b'#!/bin/sh\\necho x > ' + mine.encode())\n"
     "import subprocess; subprocess.run([f'/proc/self/fd/{f}'], pass_fds=[f], check=True)",
 }  # fmt: skip
 
 
+#: Their own code hides why they failed, or the system itself forbids it.
+SAYS_NOTHING = {"credentials through a folder's descriptor"}
+
+
 @pytest.mark.parametrize("way", ESCAPES)
 async def test_a_way_out_fails_and_changes_nothing(confined: ProcessKernel, place: Path, way: str) -> None:
     names = {"mine": place / "outside" / "mine", "outside": place / "outside", "key": place / "home/.ssh/key"}
+    names["runtime"] = place / "home/.local/share/jupyter/runtime"
     given = "; ".join(f"{name} = {str(path)!r}" for name, path in names.items())
-    ran = await run(confined, f"{given}; host = {os.getpid()}\n{ESCAPES[way]}")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(b"\0nbagent-test-%d" % os.getpid())
+        listening.listen()
+        ran = await run(confined, f"{given}; host = {os.getpid()}\n{ESCAPES[way]}")
     assert ran.executed.status == "error", ran.text()
+    if way not in SAYS_NOTHING:
+        told = ran.executed.error
+        assert re.search(r"blocked by confinement: .*(; allow with --|holds credentials)|; allow with --", told), (
+            told
+        )
     assert SECRET not in ran.text() + ran.executed.error
     assert (place / "outside" / "mine").read_text() == PRECIOUS
     assert [path.name for path in (place / "outside").iterdir()] == ["mine"]
     assert (place / "home" / ".ssh" / "key").read_text() == SECRET
+
+
+async def test_links_that_code_left_in_scratch_do_not_lead_the_host_out(
+    place: Path, kernel_kind: type[ProcessKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the host itself writes there, with all its rights, when a kernel or a program starts again."""
+    fonts = place / "home" / ".cache" / "matplotlib" / "fontlist-v1.json"
+    fonts.parent.mkdir(parents=True)
+    fonts.write_text("{}")
+    monkeypatch.setenv("HOME", str(place / "home"))
+    kernel = make_kernel(place, kernel_kind)
+    mine, outside = place / "outside" / "mine", place / "outside"
+    code = (
+        "import os, shutil, pathlib\n"
+        "def put(link, target):\n"
+        "    shutil.rmtree(link) if link.is_dir() else link.unlink(missing_ok=True); link.symlink_to(target)\n"
+        "scratch = pathlib.Path(os.environ['XDG_CACHE_HOME']).parent\n"
+        f"put(scratch / 'cache' / 'matplotlib' / 'fontlist-v1.json', {str(mine)!r})\n"
+        f"put(scratch / 'kernel.log', {str(mine)!r})\n"
+        f"put(scratch / 'ipython', {str(outside)!r})"
+    )
+    try:
+        assert (await run(kernel, code)).executed.status == "ok"
+        await kernel.restart()
+        assert (await run(kernel, code.replace("'fontlist-v1.json'", "''"))).executed.status == "ok"
+        async for _ in kernel.run_program(["true"], timeout=30):
+            pass
+        await kernel.restart()
+    finally:
+        await kernel.close()
+    assert mine.read_text() == PRECIOUS
+    assert [path.name for path in outside.iterdir()] == ["mine"]
+
+
+async def test_modules_that_code_left_in_the_workspace_are_not_loaded_before_the_next_process_is_held(
+    place: Path, kernel_kind: type[ProcessKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = place / "work"
+    monkeypatch.setenv("PYTHONPATH", str(work))  # as many have it, or as "."
+    kernel = make_kernel(place, kernel_kind)
+    trap = f"try: open({str(place / 'outside' / 'new')!r}, 'w')\nexcept OSError: pass\n"
+    try:
+        await run(kernel, f"for n in ('sitecustomize', 'json', 'ctypes'): open(n + '.py', 'w').write({trap!r})")
+        async for _ in kernel.run_program(["true"], timeout=30):
+            pass
+        with contextlib.suppress(KernelNotStarted):  # it may well be broken, as any interpreter there is now
+            await kernel.restart()
+    finally:
+        await kernel.close()
+        for name in ("sitecustomize", "json", "ctypes"):
+            (work / f"{name}.py").unlink()
+    assert not (place / "outside" / "new").exists()
 
 
 async def test_no_descriptor_of_the_hosts_is_handed_down(place: Path, kernel_kind: type[ProcessKernel]) -> None:

@@ -1,4 +1,4 @@
-"""Ordinary data science works under confinement as it does without: 25 named pieces and more, in the long suite."""
+"""Ordinary data science works under confinement as it does without: 25 named pieces and more (long suite)."""
 
 from __future__ import annotations
 

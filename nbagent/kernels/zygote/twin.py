@@ -49,7 +49,7 @@ class Plan:
     folder: Path  #: where it works
     environment: Mapping[str, str]
     confinement: Mapping[str, Any]  #: see launch.hold
-    log: Path  #: its own words
+    log: int  #: an open file for its own words
     outcome: Path  #: where it says what came of the confinement
 
 
@@ -117,14 +117,12 @@ def _leave_the_family(parent: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
 
 
-def _take_log(log: Path) -> None:
-    words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _take_log(log: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.dup2(words, 1)
-    os.dup2(words, 2)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     os.close(nothing)
-    os.close(words)
 
 
 def isolate(kept: set[int]) -> None:
