@@ -26,7 +26,7 @@ from nbagent.notebook.atomic import free_path
 from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.export import export_notebook
 from nbagent.notebook.replay import Found, Records, cell_id, in_output, key_of
-from nbagent.options import add_to
+from nbagent.options import AGAIN, add_to
 from nbagent.project import resolve_here
 from nbagent.record import Record, record_of
 from nbagent.session import Session
@@ -39,8 +39,7 @@ from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
 VIEWS = 20  #: cells whose traces still change when steps of theirs are undone
-#: What only a cell can be given: ask the model although there is a record.
-AGAIN = "--again"
+#: What a replay has no use for.
 OF_THE_MODEL = frozenset({"model", "base_url", "key_env", "dialect", "price"})
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc")  #: of `sys`
 
@@ -60,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
 def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%agent", add_help=False, allow_abbrev=False)
     add_to(parser)
-    parser.add_argument(AGAIN, action="store_true")
+    parser.add_argument(AGAIN.flag, action="store_true")
     return parser
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from nbagent.magic_commands import COMMANDS
 from nbagent.models import weights
-from nbagent.options import options
+from nbagent.options import AGAIN, options
 from nbagent.session import Session
 from nbagent.stores.files import FileStore, default_home
 
@@ -48,7 +48,7 @@ def _cell(place: Place, given: Sequence[str]) -> Iterable[str]:
         values = _VALUES.get(last)
         return values(place) if values is not None else known[last].choices
     taken = {word for word in given if word in known and not known[word].many}
-    return ["--again", *(flag for flag in known if flag not in taken)]
+    return [AGAIN.flag, *(flag for flag in known if flag not in taken)]
 
 
 def _line(place: Place, given: Sequence[str]) -> Iterable[str]:
@@ -85,4 +85,5 @@ _ARGUMENTS: dict[str, Callable[[Place], Iterable[str]]] = {
     "export": lambda _: EXPORT_FLAGS,
     "undo": lambda _: UNDO_FLAGS,
     "model": lambda _: ["pull"],
+    "help": lambda _: ["options"],
 }

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
-from traitlets import Dict
 
 
 class _Nowhere:
@@ -18,22 +17,44 @@ class _Nowhere:
         self.shell = shell
 
 
+class _ShellSettings:
+    """What `%config NbAgent` shows and sets, made when somebody looks: it loads pydantic."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._made: Any = None
+
+    @property
+    def made(self) -> Any:
+        """The traits' owner."""
+        if self._made is None:
+            self._made = import_module("nbagent.magic_settings").settings_of(self._shell)
+        return self._made
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # IPython asks each configurable object for the traits of its class
+        return type(self.made)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.made, name)
+
+
 @magics_class
 class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
     """The magics of one shell."""
 
-    settings = Dict(help="Settings by name, over those of the environment: {'model': 'NAME'}.").tag(config=True)
-
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._agent: Any = None
+        self._settings = _ShellSettings(shell)
+        shell.configurables.append(self._settings)
 
     @no_var_expand
     @line_cell_magic
     def agent(self, line: str, cell: str | None = None) -> None:
         """Work on a task (`%%agent [options]`), or one of `%agent status, export, adopt, ..., help`."""
         if self._agent is None:
-            self._agent = import_module("nbagent.cell").NotebookAgent(self.shell, lambda: self.settings)
+            self._agent = import_module("nbagent.cell").NotebookAgent(self.shell, lambda: self._settings.given)
         self._agent.agent(line, cell)
 
     def complete(self, _: Any, event: Any) -> list[str]:
@@ -44,7 +65,9 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython ships no types
         return offered
 
     def end(self) -> None:
-        """End the sessions, if there are any."""
+        """End the sessions, if there are any, and take the settings away."""
+        gone = (self, self._settings)
+        self.shell.configurables[:] = [one for one in self.shell.configurables if not any(one is i for i in gone)]
         if self._agent is not None:
             self._agent.sessions.end_all()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,10 +13,20 @@ from nbagent.agent_thread import MainThreadQueue
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import TransferError, UsageError
 from nbagent.events import RunFinished, RunStarted, Undone
-from nbagent.listing import pull_weights, sessions_table, tools_table, weights_table
+from nbagent.listing import (
+    EVERYDAY,
+    MODEL_SETTINGS,
+    explained,
+    options_table,
+    pull_weights,
+    sessions_table,
+    settings_table,
+    tools_table,
+    weights_table,
+)
 from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.request import ExportRequest, export_session
-from nbagent.options import options
+from nbagent.options import AGAIN, Option, options
 from nbagent.session import Session
 from nbagent.settings import Resolved
 from nbagent.spending import in_words, spending, total
@@ -27,6 +37,7 @@ from nbagent.tools.sharing import Sharing
 from nbagent.undo import making_cell, undoable, undone_in_words
 from nbagent.view.choose import CellView
 from nbagent.view.insert import Where
+from nbagent.view.trace import ENDINGS
 
 
 class NotebookAgent(Protocol):
@@ -93,19 +104,22 @@ def _status(magics: NotebookAgent, words: list[str]) -> None:
         return
     runs = [event for event in session.events if isinstance(event, RunFinished)]
     started = [event for event in session.events if isinstance(event, RunStarted)]
-    model = f"{started[-1].model} at {started[-1].host}" if started else "not chosen yet"
-    _say(f"session {session.id}: {len(runs)} runs, {sum(run.steps for run in runs)} steps")
-    _say(f"model   {model}")
-    _say(f"tokens  {in_words(total(session.events))}")
-    _say(f"kernel  generation {session.kernel.generation}; {session.kernel.confinement}")
     there = undoable(session.events)
     kept = session.kernel.checkpoints
     at_once = sum(not one.in_kernel or (kept is not None and kept.has(one.mark)) for one in there)
-    steps = "1 step" if len(there) == 1 else f"{len(there)} steps"
-    _say(f"undo    {steps} ran code; {at_once} can be undone without running cells again")
-    _say(f"folder  {session.folder}")
+    restarted = session.kernel.generation
+    anew = f"; started anew {_many(restarted, 'time')}" if restarted else ""
+    rows = [
+        ("session", f"{session.id}: {_many(len(runs), 'run')}, {_many(sum(run.steps for run in runs), 'step')}"),
+        ("model", f"{started[-1].model} at {started[-1].host}" if started else "not chosen yet"),
+        ("tokens", in_words(total(session.events))),
+        ("kernel", session.kernel.confinement + anew),
+        ("undo", f"{_many(len(there), 'step')} ran code; {at_once} can be undone without running cells again"),
+        ("folder", str(session.folder)),
+    ]
     if runs:
-        _say(f"last    {runs[-1].reason} {runs[-1].message}".rstrip())
+        rows.append(("last run", f"{ENDINGS[runs[-1].reason]}. {runs[-1].message}".rstrip()))
+    _say(explained(rows))
 
 
 def _usage(magics: NotebookAgent, words: list[str]) -> None:
@@ -174,7 +188,7 @@ def _cells(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     cells = clean_cells(_session(magics).events)
     where = magics.insert(cells)
-    many = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    many = _many(len(cells), "cell")
     if where == "there":
         _say(f"The {many} of the last run stand below its %%agent cell already.")
     elif where == "below":
@@ -198,8 +212,7 @@ def _model(magics: NotebookAgent, words: list[str]) -> None:
     elif words:
         raise UsageError("write `%agent model` or `%agent model pull [NAME]`")
     else:
-        _say(weights_table())
-        _config(magics, [])
+        _say(f"{weights_table()}\n\n{settings_table(_resolved(magics), MODEL_SETTINGS)}")
 
 
 def _sessions(magics: NotebookAgent, words: list[str]) -> None:
@@ -217,30 +230,46 @@ def _resume(magics: NotebookAgent, words: list[str]) -> None:
 def _tools(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
     session = magics.session
-    settings = (session.resolved if session is not None else magics.resolve([])).settings
+    settings = _resolved(magics).settings
     registry = session.tools if session is not None else Registry(built_in(Path.cwd(), Sharing()))
     _say(tools_table(registry, settings, session.kept if session is not None else {}))
 
 
 def _config(magics: NotebookAgent, words: list[str]) -> None:
     _no_more(words)
-    resolved = magics.session.resolved if magics.session is not None else magics.resolve([])
-    for name, value in resolved.settings.model_dump().items():
-        if name == "api_key":
-            secret = value.get_secret_value()
-            value = f"…{secret[-4:]}" if len(secret) > 8 else "set" if secret else ""
-        _say(f"{name:22} {value!s:28} {resolved.origins.get(name, '')}".rstrip())
+    _say(settings_table(_resolved(magics)))
+
+
+def _resolved(magics: NotebookAgent) -> Resolved:
+    return magics.session.resolved if magics.session is not None else magics.resolve([])
 
 
 def _help(magics: NotebookAgent, words: list[str]) -> None:
+    known = list(options())
+    if words == ["options"]:
+        _say(options_table(known))
+        return
     _no_more(words)
-    _say("%%agent [options]        work on the task written below, e.g. Why does the merge lose rows?")
-    for command in COMMANDS.values():
-        _say(f"%agent {command.usage:24} {command.help}")
-    _say("\nOptions (each also as environment variable NBAGENT_<NAME>):")
-    for option in options():
-        choices = f" ({' | '.join(option.choices)})" if len(option.choices) > 1 else ""
-        _say(f"  {option.flag:24} {option.help}{choices}")
+    rows = [("%%agent [options]", "work on the task written below it, e.g. Why does the merge lose rows?")]
+    rows += [(f"%agent {command.usage}", command.help) for command in COMMANDS.values()]
+    _say(explained(rows))
+    _say("\nOptions, here the most used:")
+    everyday = sorted(_of(known, EVERYDAY), key=lambda option: EVERYDAY.index(option.name))
+    _say(options_table([*everyday, AGAIN]))
+    rows = [
+        ("%agent help options", f"explains all {len(known)}"),
+        ("%config NbAgent.max_steps = 20", "sets one for all cells"),
+        ("NBAGENT_MAX_STEPS=20", "sets it in the environment"),
+    ]
+    _say(f"\n{explained(rows)}")
+
+
+def _of(known: Iterable[Option], names: Sequence[str]) -> list[Option]:
+    return [option for option in known if option.name in names]
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _names(words: list[str], command: str) -> list[str]:
@@ -286,10 +315,12 @@ COMMANDS: dict[str, Command] = {
     "cells": Command("cells", "insert the last run's clean cells below its %%agent cell", _cells),
     "fix": Command("fix [OPTIONS|HINT]", "work on your last exception: why it happened and what helps", _fix),
     "reset": Command("reset", "end the session and its kernel", _reset),
-    "model": Command("model [pull]", "the embedded models and the settings; pull downloads the weights", _model),
+    "model": Command(
+        "model [pull]", "embedded models, and the model's settings; pull downloads the weights", _model
+    ),
     "sessions": Command("sessions", "list the sessions, newest first", _sessions),
     "resume": Command("resume ID", "go on with a session, its variables made again [--rerun all|none]", _resume),
     "tools": Command("tools", "the agent's tools: where each is from, its risk, its state", _tools),
     "config": Command("config", "every setting with its value and where it came from", _config),
-    "help": Command("help", "this text", _help),
+    "help": Command("help [options]", "this text; with `options`, all options", _help),
 }

@@ -25,6 +25,10 @@ class Option:
     many: bool = False
 
 
+#: An option of the cell alone, and no setting.
+AGAIN = Option("again", "--again", "Ask the model, although the cell was recorded.", is_flag=True)
+
+
 def options() -> Iterator[Option]:
     """Give every setting that may be an option, in the order of `Settings`."""
     for name, field in Settings.model_fields.items():

@@ -39,7 +39,7 @@ LAYERS = {
     3: (
         "view",
         "notebook",
-        "magic",
+        *("magic", "magic_settings"),
         "spending",
         "cell",
         "cell_sessions",

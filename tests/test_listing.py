@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import nbagent
 from nbagent.cli import main
-from nbagent.listing import tools_table
-from nbagent.settings import resolve
+from nbagent.listing import explained, settings_table, tools_table
+from nbagent.settings import Settings, resolve
 from nbagent.tools.breaker import BreakerLimits, Breakers
 from nbagent.tools.built_in import built_in
 from nbagent.tools.definition import FunctionTool
@@ -68,3 +68,39 @@ def test_the_command_line_lists_what_the_settings_allow(monkeypatch: pytest.Monk
     monkeypatch.setenv("NBAGENT_ALLOW_TOOLS", "run_code")
     listed = CliRunner().invoke(main, ["tools"])
     assert "denied by setting (allow_tools=run_code)" in listed.output
+
+
+def test_settings_that_were_set_stand_first_and_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbagent.listing.width", lambda: 60)
+    given = resolve({"deny_tools": "a, b"}, {"NBAGENT_MAX_COST": "0.5", "NBAGENT_PLAN": "yes"})
+    lines = [line.split(maxsplit=2) for line in settings_table(given).splitlines()]
+    assert sorted(lines[:3]) == [
+        ["deny_tools", "a,", "b                         option"],
+        ["max_cost", "0.5", "environment NBAGENT_MAX_COST"],
+        ["plan", "on", "environment NBAGENT_PLAN"],
+    ]
+    assert {words[0]: words[1] for words in lines[5:]}["temperature"] == "–"
+    assert {words[0] for words in [*lines[:3], *lines[5:]]} == set(Settings.model_fields)
+
+
+def test_two_columns_where_there_is_room_lose_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbagent.listing.width", lambda: 100)
+    words = settings_table(resolve({}, {})).split()
+    assert [name for name in Settings.model_fields if name not in words] == []
+    assert max(map(len, settings_table(resolve({}, {})).splitlines())) <= 100
+
+
+def test_what_explains_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbagent.listing.width", lambda: 40)
+    rows = [
+        ("word", "it means this and more than a line holds"),
+        ("a" * 33, "of any length"),
+        ("none", ""),
+    ]
+    assert explained(rows).splitlines() == [
+        "word  it means this and more than a line",
+        "      holds",
+        "a" * 33,
+        "      of any length",
+        "none",
+    ]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
 from nbagent.view.outputs import plain
 
@@ -22,7 +24,34 @@ _ITEM = re.compile(r"(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(.*)")
 _FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,})\s*(?P<language>[^`]*)")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _MARGIN = "margin: 4px 0;"
+_RULE = re.compile(":?-+:?")
 _ENTITIES = {ord("["): "&#91;", ord("`"): "&#96;", ord("\n"): "&#10;"}
+
+Side = Literal["left", "center", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The cells of a table as they were written, heads first, and to which side each column goes."""
+
+    rows: list[list[str]]
+    sides: list[Side]
+    length: int  #: in lines
+
+
+def table_at(lines: Sequence[str], at: int) -> Table | None:
+    """Read the table that begins with a line, if one does."""
+    if at + 1 >= len(lines) or "|" not in lines[at] or "|" not in lines[at + 1]:
+        return None
+    heads, rules = _cells(lines[at]), _cells(lines[at + 1])
+    if len(heads) != len(rules) or not all(map(_RULE.fullmatch, rules)):
+        return None
+    rows = [heads]
+    for source in lines[at + 2 :]:
+        if "|" not in source:
+            break
+        rows.append([*_cells(source), *[""] * len(heads)][: len(heads)])
+    return Table(rows, [_side(rule) for rule in rules], len(rows) + 1)
 
 
 def text(value: str) -> str:
@@ -71,8 +100,9 @@ class _Writer:
                 self._end_paragraph()  # a list goes on, if its next item or indented text follows
             elif fence := _FENCE.fullmatch(source):
                 at = self._fence(at, fence)
-            elif rows := self._table(at):
-                at += rows
+            elif table := table_at(self._lines, at):
+                self._table(table)
+                at += table.length - 1
             elif heading := _HEADING.fullmatch(source):
                 self._end()
                 self._parts.append(f'<div style="{_MARGIN}"><b>{line(heading[1])}</b></div>')
@@ -105,23 +135,10 @@ class _Writer:
         self._parts.append(self._code("\n".join(code), fence["language"].strip().lower()))
         return number
 
-    def _table(self, at: int) -> int:
-        """Write the table that begins here, if one does; give how many lines it takes beyond the first."""
-        if at + 1 >= len(self._lines) or "|" not in self._lines[at] or "|" not in self._lines[at + 1]:
-            return 0
-        heads, rules = _cells(self._lines[at]), _cells(self._lines[at + 1])
-        if len(heads) != len(rules) or not all(re.fullmatch(":?-+:?", rule) for rule in rules):
-            return 0
+    def _table(self, table: Table) -> None:
         self._end()
-        sides = [_side(rule) for rule in rules]
-        rows = [_row(heads, sides, "th")]
-        for source in self._lines[at + 2 :]:
-            if "|" not in source:
-                break
-            cells = _cells(source)
-            rows.append(_row([*cells, *[""] * len(heads)][: len(heads)], sides, "td"))
+        rows = [_row(row, table.sides, "th" if row is table.rows[0] else "td") for row in table.rows]
         self._parts.append(f'<div style="overflow-x: auto; {TABLE}"><table>{"".join(rows)}</table></div>')
-        return len(rows)
 
     def _item(self, item: re.Match[str]) -> None:
         self._end_paragraph()
@@ -169,7 +186,7 @@ def _row(cells: Sequence[str], sides: Sequence[str], tag: str) -> str:
     return f"<tr>{''.join(shown)}</tr>"
 
 
-def _side(rule: str) -> str:
+def _side(rule: str) -> Side:
     if not rule.endswith(":"):
         return "left"
     return "center" if rule.startswith(":") else "right"

@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 from rich import box
 from rich.console import Console
+from rich.containers import Lines
 from rich.panel import Panel
 from rich.text import Text
 
@@ -34,6 +35,7 @@ from nbagent.tool_traits import ASK_USER
 from nbagent.tools.answer import FinalAnswer
 from nbagent.view.highlight import Kind, spans
 from nbagent.view.outputs import block, plain, visible
+from nbagent.view.prose import styled
 from nbagent.view.question import ask_by_line, own_question
 from nbagent.view.region import Region
 from nbagent.view.screen import Folded, Screen, folded
@@ -51,7 +53,6 @@ _STYLES: dict[Kind, str] = {
     "name": "bold",
 }
 _MARKS = {"ok": ("✓", "green"), "interrupted": ("■", "yellow"), "skipped": ("–", "dim")}
-_PROSE = re.compile(r"\*\*(?=\S)([^*\n]+?)\*\*|`([^`\n]+)`")
 
 
 class TerminalView:
@@ -172,7 +173,7 @@ class TerminalView:
         if step.thought.strip():
             self._spoken = step.number
             self._head()
-            self._line(_prose(step.thought))
+            self._line(self._prose(step.thought))
 
     def _head(self) -> None:
         number = self._trace.steps[-1].number if self._trace.steps else 0
@@ -264,7 +265,7 @@ class TerminalView:
         else:
             self._console.print(
                 Panel(
-                    _prose(trace.answer) if answered else Text(plain(trace.advice)),
+                    self._prose(trace.answer) if answered else Text(plain(trace.advice)),
                     box=box.HORIZONTALS,
                     title=Text("Answer" if answered else trace.ending, style="bold"),
                     title_align="left",
@@ -274,6 +275,9 @@ class TerminalView:
                 )
             )
         self._line(Text(self._facts(event), style="dim"))
+
+    def _prose(self, text: str) -> Text:
+        return styled(text, self._console.width - 4)  # the frame of the answer takes that much
 
     def _ended(self) -> str:
         return plain(f"{self._trace.ending}. {self._trace.advice}")
@@ -292,12 +296,14 @@ class TerminalView:
         if not text.plain and not empty:
             return
         text.expand_tabs(8)
-        lines = text.split("\n", allow_blank=True)
-        if self._moving:
-            width = max(10, self._console.width - len(margin))
-            lines = folded(text, width) if margin else text.wrap(self._console, width, overflow="fold")
-        for line in lines:
-            self._console.print(Text.assemble((margin, "dim"), line) if margin else line, soft_wrap=True)
+        width = max(10, self._console.width - len(margin))
+        for whole in text.split("\n", allow_blank=True):
+            lines = Lines([whole])
+            if self._moving:
+                lines = folded(whole, width) if margin else whole.wrap(self._console, width, overflow="fold")
+            for number, line in enumerate(lines or [whole]):
+                before = margin.replace("│", "┊") if number else margin  # the same line of code goes on
+                self._console.print(Text.assemble((before, "dim"), line), soft_wrap=True)
 
     def _current(self, event: Event) -> TraceAction:
         return self._trace.step(event).action(event.call_id)
@@ -316,21 +322,11 @@ class TerminalView:
         elif step.draft:
             shown = folded(Text(visible(step.draft[-count * width :]), "dim"), width)
         elif step.thought:
-            shown = _prose(step.thought[-count * width :]).wrap(self._console, width, overflow="fold")
+            shown = self._prose(step.thought[-count * width :]).wrap(self._console, width, overflow="fold")
         else:
             reasoning = Text(plain(step.reasoning[-count * width :]).strip(), "dim")
             shown = reasoning.wrap(self._console, width, overflow="fold")
         return [Text("  ").append_text(line) for line in shown[-count:] if line.plain]
-
-
-def _prose(text: str) -> Text:
-    """Show `**bold**` and `code` as such; nothing else of Markdown is taken, so addresses stay visible."""
-    shown, end, text = Text(), 0, plain(text).strip()
-    for found in _PROSE.finditer(text):
-        shown.append(text[end : found.start()])
-        shown.append(found[1] or found[2], "bold" if found[1] else "cyan")
-        end = found.end()
-    return shown.append(text[end:])
 
 
 def _traceback(text: str) -> list[str]:

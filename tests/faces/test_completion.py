@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 import nbagent
+from nbagent.events import SessionStarted
+from nbagent.stores.files import FileStore
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,9 @@ def offered(shell: InteractiveShell, text: str) -> list[str]:
         ("%%agent --model local:qwen2.5-coder-1", "%%agent --model local:qwen2.5-coder-1.5b"),
         ("%%agent --max-steps 5 --dia", "%%agent --max-steps 5 --dialect"),
         ("%%agent --aga", "%%agent --again"),
+        ("%%agent --kernel b", "%%agent --kernel branch"),
+        ("%%agent --kernel live --confine s", "%%agent --kernel live --confine strict"),
+        ("%agent help o", "%agent help options"),
     ],
 )
 def test_commands_options_values_and_names_are_offered(shell: InteractiveShell, text: str, wanted: str) -> None:
@@ -52,3 +58,14 @@ def test_an_option_that_was_given_is_not_offered_again(shell: InteractiveShell) 
 def test_hidden_names_and_other_lines_are_left_alone(shell: InteractiveShell) -> None:
     assert not [one for one in offered(shell, "%agent bring ") if "_hidden" in one]
     assert not [one for one in offered(shell, "sal") if one.startswith("--")]
+
+
+def test_sessions_are_offered_by_their_ids(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NBAGENT_HOME", str(tmp_path))
+    log = FileStore(tmp_path).create()
+    log.append(SessionStarted(nonce="n", versions={}, folder="/data"))
+    log.close()
+    for before in ("%agent resume ", "%%agent --session "):
+        assert f"{before}{log.id}" in offered(shell, before + log.id[:9])

@@ -13,6 +13,8 @@ import nbformat
 import psutil
 import pytest
 
+from nbagent.magic_commands import COMMANDS
+from nbagent.options import options
 from tests.faces.notebook import Cells, kernel
 from tests.scripted_server import C, F, Recorded, Response, ScriptedServer, T, final, plain, run_code, sse
 
@@ -84,7 +86,11 @@ def test_the_users_own_variables_are_merged_mended_and_taken_back(
     assert told.startswith("distilled: Verified: 2 code cells gave the same in a clean kernel")
     assert "Exported to out.ipynb: the distilled notebook." in told
     nbformat.validate(nbformat.read(tmp_path / "notebooks" / "out.ipynb", as_version=4))
-    assert "session" in cells.text("%agent status")
+    status = dict(line.split(maxsplit=1) for line in cells.text("%agent status").splitlines())
+    assert status["session"].endswith(": 1 run, 4 steps")
+    assert status["model"].startswith("stub at http://127.0.0.1:")
+    assert status["undo"].startswith("1 step ran code")
+    assert "'merged'" in cells.text("print(get_ipython().Completer.complete(line_buffer='%agent adopt mer'))")
     assert "step 4" in (spent := cells.text("%agent usage"))
     assert spent.splitlines()[0].startswith("run 1  stub, answered: about ")
 
@@ -214,14 +220,20 @@ def test_config_tells_where_each_value_comes_from_and_hides_the_key(cells: Cells
     assert "…1234" in text
 
 
-def test_help_lists_every_command_and_option(idle: Cells) -> None:
+def test_help_is_a_page_and_explains_every_command_and_on_request_every_option(idle: Cells) -> None:
     text = idle.text("%agent help")
-    for word in ("status", "export", "adopt", "bring", "reset", "model", "--max-steps", "--approve", "--model"):
+    assert [name for name in COMMANDS if f"%agent {name}" not in text] == []
+    for word in ("--max-steps", "--approve", "--model", "--again", "%config NbAgent", "%agent help options"):
         assert word in text
+    assert len(text.splitlines()) < 50
+    every = idle.text("%agent help options")
+    assert [option.flag for option in options() if f"  {option.flag} " not in every] == []
+    assert max(map(len, (text + every).splitlines())) <= 100
 
 
 def test_config_line_sets_settings_below_those_of_the_cell(cells: Cells, server: ScriptedServer) -> None:
-    cells.run("%config AgentMagics.settings = {'max_steps': 7, 'cells': 'last:1'}")
+    cells.run("%config NbAgent.max_steps = 7")
+    cells.run("%config NbAgent.cells = 'last:1'")
     text = cells.text("%agent config")
     assert [line.split()[1:] for line in text.splitlines() if line.startswith("max_steps")] == [["7", "config"]]
     server.responses = [final("ok")]

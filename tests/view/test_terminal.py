@@ -268,3 +268,32 @@ def test_colours_that_are_not_wanted_are_left_out(monkeypatch: pytest.MonkeyPatc
     with contextlib.redirect_stdout(Display()) as out:
         show(started(), *acted("import os"))
     assert "\x1b[35m" not in out.getvalue()
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int, *events: Event) -> list[str]:
+    """What stands on a terminal of that width at the end: without colours and frames, the region taken away."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    with contextlib.redirect_stdout(Display()) as out:
+        show(*events)
+    written = (line.rsplit("\r", 1)[-1] for line in out.getvalue().split("\n"))
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in written]
+
+
+def test_a_line_of_code_that_goes_on_is_told_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_a_terminal(monkeypatch, 24, started(), *acted("first = 'a long line'\nsecond = 2"), answered())
+    assert [line for line in lines if line[:3] in ("  │", "  ┊")] == [
+        "  │ first = 'a long line",
+        "  ┊ '",
+        "  │ second = 2",
+    ]
+
+
+TABLED = "So:\n\n| shop | n |\n|:--|--:|\n| **Basel** | 3 |\n| Lyon | 12 |\n\nDone."
+
+
+def test_a_table_of_an_answer_stands_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line.strip() for line in on_a_terminal(monkeypatch, 60, started(), answered(TABLED))]
+    at = lines.index("shop    n")
+    assert lines[at : at + 4] == ["shop    n", "─────  ──", "Basel   3", "Lyon   12"]
+    narrow = on_a_terminal(monkeypatch, 12, started(), answered(TABLED))
+    assert "| shop |" in "\n".join(narrow), "what has no room stays as it was written"
