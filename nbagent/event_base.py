@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, model_validator
 
 SCHEMA_VERSION = 1
+#: The fields of every event that are the session's own words.
+ENVELOPE = {"type", "version", "seq", "time", "session", "run", "step"}
 
 #: How one action ended. `unavailable`: the tool's breaker was open; `skipped`: an earlier action of the
 #: same step made it pointless (the run was stopped, the kernel died).

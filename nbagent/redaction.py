@@ -35,6 +35,8 @@ _CUTS = ("...", "…")
 _LONGEST_TAIL = 64
 #: Shorter texts hold no key.
 _SHORTEST_SHAPE = 12
+#: Of the short texts, the names of fields and tools come again and again: so many that hold no secret are known.
+_SHORT, _MOST_HARMLESS = 40, 2000
 #: Characters of what was shown that a shape looks back at.
 _CONTEXT = 2
 
@@ -58,6 +60,7 @@ class Redactor:
         self._sorted = sorted(self._masks)
         self._long = [form for form in self._longest_first if len(form) >= _SHORTEST_CUT]
         heads = sorted({form[:_HEAD] for form in self._masks})
+        self._harmless: set[str] = set()
         self._head = re.compile(f"(?={'|'.join(map(re.escape, heads))})")
 
     @classmethod
@@ -73,6 +76,16 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Mask the secrets in `text`."""
+        if text in self._harmless:
+            return text
+        masked = self._masked(text)
+        if len(text) <= _SHORT and masked == text:
+            if len(self._harmless) >= _MOST_HARMLESS:
+                self._harmless.clear()
+            self._harmless.add(text)
+        return masked
+
+    def _masked(self, text: str) -> str:
         text = self.known(text)
         if len(text) >= _SHORTEST_SHAPE:
             text = known_shapes().text(text)

@@ -14,7 +14,7 @@ from typing import Any
 
 from nbagent.data_files import describe, named_files
 from nbagent.errors import NoRoom, SettingsError, TransferError
-from nbagent.events import Event
+from nbagent.events import ENVELOPE, Event
 from nbagent.host import IPythonHost
 from nbagent.kernels.branch import BranchKernel
 from nbagent.kernels.checkpoints import CheckpointKernel
@@ -253,9 +253,9 @@ def redactor_for(environment: Mapping[str, str], settings: Settings) -> Redactor
 
 def masked(event: Event, redactor: Redactor) -> Event:
     """Give an event with every secret in it masked."""
-    values = event.model_dump()
+    values = event.model_dump(exclude=ENVELOPE)
     shown = redactor.value(values)
-    return event if shown == values else type(event).model_validate(shown)
+    return event if shown == values else type(event).model_validate({**event.model_dump(), **shown})
 
 
 def retrieved(starting: asyncio.Task[None]) -> None:

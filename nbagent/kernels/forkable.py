@@ -187,7 +187,8 @@ class ForkableChild(Child):
         channels = self.channels
         assert isinstance(channels, WireChannels)
         try:
-            answer, passed = await asyncio.wait_for(channels.checkpoint(mark), FORK_SECONDS)
+            async with asyncio.timeout(FORK_SECONDS):  # no task of its own, so that it is asked for at once
+                answer, passed = await channels.checkpoint(mark)
         except TimeoutError:
             await self.kill_worker()
             raise KernelError("the kernel hung while it was forked, and was ended") from None

@@ -11,8 +11,6 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from types import ModuleType
@@ -181,35 +179,56 @@ class Server:
         return f"{self.host} refused the key{tail} ({status}){said}"
 
 
-@contextmanager
-def translated(server: Server) -> Iterator[None]:
+class _Translation:
+    """What `translated` gives.
+
+    It stands around each piece of a stream, so it costs nothing as long as all goes well.
+    """
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and (meant := _meant(error, self._server)) is not None:
+            raise meant from error
+
+
+def translated(server: Server) -> _Translation:
     """Turn every exception of the SDK and the libraries below it into a `ModelError` or `Trouble`."""
+    return _Translation(server)
+
+
+def _meant(error: Exception, server: Server) -> Exception | None:
+    """Give what an exception of the SDK or a library below it means; None for one of nobody's there."""
     import anyio
     import openai
 
     http, core = http_libraries()
     never_connected = (http.ConnectError, http.ConnectTimeout, http.UnsupportedProtocol, http.ProxyError)
-    try:
-        yield
-    except openai.APIStatusError as error:
-        raise server.status(error.status_code, error.body, error.response.headers) from error
-    except openai.APIConnectionError as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, never_connected):
-            raise server.unreachable(cause) from error
-        raise server.broken(f"connection lost ({type(cause).__name__})") from error
-    except openai.OpenAIError as error:
-        raise server.broken(str(error)) from error
-    except (*never_connected, http.InvalidURL, core.ConnectError, core.ConnectTimeout) as error:
-        raise server.unreachable(error) from error
-    except (
+    broken = (
         *(http.HTTPError, http.StreamError, http.CookieConflict),
         *(core.ProtocolError, core.NetworkError, core.TimeoutException, core.ConnectionNotAvailable),
         *(core.ProxyError, core.UnsupportedProtocol),
         *(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError),
         *(ssl.SSLError, OSError, EOFError, json.JSONDecodeError, UnicodeError),
-    ) as error:
-        raise server.broken(f"connection lost ({type(error).__name__})") from error
+    )
+    if isinstance(error, openai.APIStatusError):
+        return server.status(error.status_code, error.body, error.response.headers)
+    if isinstance(error, openai.APIConnectionError):
+        cause = error.__cause__ or error
+        if isinstance(cause, never_connected):
+            return server.unreachable(cause)
+        return server.broken(f"connection lost ({type(cause).__name__})")
+    if isinstance(error, openai.OpenAIError):
+        return server.broken(str(error))
+    if isinstance(error, (*never_connected, http.InvalidURL, core.ConnectError, core.ConnectTimeout)):
+        return server.unreachable(error)
+    return server.broken(f"connection lost ({type(error).__name__})") if isinstance(error, broken) else None
 
 
 def http_libraries() -> tuple[ModuleType, ModuleType]:

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -39,6 +40,7 @@ class CellNames:
     touches: frozenset[str]  #: names that it may bind, or whose object it may change
 
 
+@lru_cache(maxsize=64)
 def names_of(code: str, *, failed: bool = False) -> CellNames:
     """Read the names of a cell, magics and shell lines included. Code that does not parse has none.
 

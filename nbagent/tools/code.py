@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nbagent.events import (
     ActionStatus,
+    DataFile,
     DataFilesSeen,
     FilesChanged,
     KernelDied,
@@ -101,11 +102,15 @@ class RunCode:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the code, emitting its outputs as they come."""
         code = arguments["code"]
-        if mark := await keep_state(context):
-            self._sharing.keep(mark)
-        copied = await self._sharing.bring_needed(code, context)
-        outputs, executed, changed, packages = await self._watched(code, context)
-        keep_state_soon(context)
+        looking = self._look(code, context)  # while the state is kept
+        try:
+            if mark := await keep_state(context):
+                self._sharing.keep(mark)
+            copied = await self._sharing.bring_needed(code, context)
+        except BaseException:
+            looking.cancel()
+            raise
+        outputs, executed, changed, packages = await self._watched(code, context, looking, keep=True)
         _tell_of_loss(executed, context)
         # What was copied is told among the data: a summary names columns, which anyone may have named.
         variables = variables_line(executed.changes, executed.gone)
@@ -128,33 +133,51 @@ class RunCode:
             return ""
         return hint(executed.error, executed.columns, self._workspace)
 
-    async def _watch(self, code: str, context: ToolContext) -> Watch:
-        """Copy the files that the code may overwrite, and look at the others, before it runs."""
+    def _look(self, code: str, context: ToolContext) -> asyncio.Future[tuple[list[DataFile], Watch]]:
+        """Look at the files that the code starts from, copy those that it may overwrite, and look at the others.
+
+        On a thread: a folder may be slow to read, and a copy large.
+        """
         paths, anything = self._grader.touches(code)
-        return await asyncio.to_thread(
-            Watch, self._workspace, context.session_folder, paths=paths, anything=anything, words=code
-        )
+        inputs, own = context.kept(Inputs), context.kept(OwnFiles)
+        place = self._workspace, context.session_folder
+
+        def look() -> tuple[list[DataFile], Watch]:
+            files = inputs.look(code, self._workspace, own)
+            return files, Watch(*place, paths=paths, anything=anything, words=code)
+
+        return asyncio.ensure_future(asyncio.to_thread(look))
 
     async def run_again(self, code: str, context: ToolContext) -> tuple[list[Output], Executed]:
         """Run code that ran in an earlier kernel of the session; nothing is brought for it or told of it."""
-        outputs, executed, *_ = await self._watched(code, context)
+        outputs, executed, *_ = await self._watched(code, context, self._look(code, context))
         return outputs, executed
 
     async def _watched(
-        self, code: str, context: ToolContext
+        self,
+        code: str,
+        context: ToolContext,
+        looking: asyncio.Future[tuple[list[DataFile], Watch]],
+        *,
+        keep: bool = False,
     ) -> tuple[list[Output], Executed, FilesChanged | None, list[PackageChange]]:
-        """Run it, say which files and packages it changed, and take note of what it did to names."""
-        inputs, own = context.kept(Inputs), context.kept(OwnFiles)
-        if files := await asyncio.to_thread(inputs.look, code, self._workspace, own):
+        """Run it, say which files and packages it changed, and take note of what it did to names.
+
+        `keep`: the state that it leaves is kept from here on, while what it gave is told and thought about.
+        """
+        files, watch = await looking
+        if files:
             context.emit(DataFilesSeen(files=files))
-        watch = await self._watch(code, context)
         changed = None
         try:
             outputs, executed, packages = await _execute(code, context)
+            if keep:
+                keep_state_soon(context)
+                await asyncio.sleep(0)  # it begins now: what follows does not wait for anything
         finally:
             if (changed := watch.changes()) is not None:
                 context.emit(changed)
-                own.took(changed)
+                context.kept(OwnFiles).took(changed)
         if executed.imported:
             context.emit(PackagesImported(packages=dict(executed.imported)))
         self._sharing.executed(code, executed)

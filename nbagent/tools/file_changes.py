@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from nbagent.events import FileChange, FilesChanged
 from nbagent.glance import Effort
@@ -32,9 +34,8 @@ PASSED_OVER = frozenset({"__pycache__", "node_modules", "venv", "site-packages"}
 COPIES = "files"  #: the folder of the copies, within the session folder
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What tells that a file was written to."""
+class Stamp(NamedTuple):
+    """What tells that a file was written to: made for each file of a workspace at every step, so it is cheap."""
 
     size: int
     modified: int  #: nanoseconds since the epoch
@@ -67,6 +68,9 @@ def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, stat.S_IMODE(status.st_mode))
 
 
+_NAME = attrgetter("name")
+
+
 def look_at(workspace: Path, passed_over: Iterable[Path] = (), *, thorough: bool = False) -> Look:
     """Look at the files of a workspace, nearest first, within bounds of number and time."""
     seen = Look()
@@ -79,21 +83,23 @@ def look_at(workspace: Path, passed_over: Iterable[Path] = (), *, thorough: bool
         folder = waiting.popleft()
         try:
             with os.scandir(workspace / folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+                found = sorted(entries, key=_NAME)
         except OSError:
             continue
         count += len(found)
         seen.read.add(folder)
+        before = f"{folder}/" if folder else ""
         for entry in found:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            with suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    seen.folders.add(path)
-                    hidden = entry.name.startswith(".") or entry.name in PASSED_OVER
-                    if not hidden and entry.path not in left_out:
-                        waiting.append(path)
-                elif entry.is_file(follow_symlinks=False):
-                    seen.files[path] = _stamp(entry.stat(follow_symlinks=False))
+            name = entry.name
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    seen.files[before + name] = _stamp(entry.stat(follow_symlinks=False))
+                elif entry.is_dir(follow_symlinks=False):
+                    seen.folders.add(before + name)
+                    if not (name.startswith(".") or name in PASSED_OVER or entry.path in left_out):
+                        waiting.append(before + name)
+            except OSError:  # it is gone again
+                continue
     return seen
 
 
@@ -206,7 +212,7 @@ class Watch:
                 after.files.pop(path, None)
         found = [
             change
-            for path in sorted(set(self._before.files) | set(after.files))
+            for path in sorted(_differing(self._before.files, after.files))
             if (change := self._compare(path, self._before, after)) is not None
         ]
         needed = {change.before for change in found}
@@ -263,6 +269,11 @@ def files_line(event: FilesChanged | None) -> str:
         if paths:
             told.append(f"{kind} {', '.join(paths[:MOST_TOLD])}{more}")
     return f"Files: {'; '.join(told)}" if told else ""
+
+
+def _differing(before: dict[str, Stamp], after: dict[str, Stamp]) -> set[str]:
+    """Give the paths whose stamps are not the same; all that is compared is compared at once."""
+    return set() if before == after else {path for path, _ in before.items() ^ after.items()}
 
 
 def _listed(folder: Path) -> list[Path]:

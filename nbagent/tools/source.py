@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from functools import lru_cache
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -39,8 +40,13 @@ def to_python(code: str) -> str:
     return str(TransformerManager().transform_cell(code))
 
 
+@lru_cache(maxsize=8)
 def parse(code: str) -> ast.Module:
-    """Parse a cell as IPython would. Raises `SyntaxError`."""
+    """Parse a cell as IPython would, once for all who look at it: the tree must not be changed.
+
+    Raises:
+        SyntaxError: it does not parse.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
