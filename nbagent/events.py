@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from nbagent.event_base import ENVELOPE as ENVELOPE
 from nbagent.event_base import SCHEMA_VERSION as SCHEMA_VERSION
 from nbagent.event_base import ActionStatus as ActionStatus
 from nbagent.event_base import DialectName as DialectName

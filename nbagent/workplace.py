@@ -14,7 +14,8 @@ from typing import Any
 
 from nbagent.data_files import describe, named_files
 from nbagent.errors import NoRoom, SettingsError, TransferError
-from nbagent.events import ENVELOPE, Event
+from nbagent.event_base import ENVELOPE
+from nbagent.events import Event
 from nbagent.host import IPythonHost
 from nbagent.kernels.branch import BranchKernel
 from nbagent.kernels.checkpoints import CheckpointKernel

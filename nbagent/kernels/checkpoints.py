@@ -17,7 +17,6 @@ from nbagent.protocols import Executed, Variable, WentBack
 BUSY_TRIES = 4
 BUSY_PAUSE = 0.2  #: seconds until threads that only wait spin no more
 
-WARM_SECONDS = 1.0
 WEIGH_SECONDS = 5.0  #: at least, between two looks at the memory: each reads all of the page tables
 LEAST_OF_A_FORK = 2_000_000  #: bytes: page tables and what the kernel keeps of a process
 
@@ -58,7 +57,7 @@ class CheckpointKernel(ProcessKernel):
 
     def checkpoint_soon(self) -> None:
         """Begin to keep the state: what comes of it is asked for later."""
-        self._spawn(self._keep_ahead())
+        self._spawn(self.checkpoint())
 
     def has(self, mark: str) -> bool:
         """Whether a checkpoint is still kept."""
@@ -115,19 +114,6 @@ class CheckpointKernel(ProcessKernel):
                 if child is not self._child or len(child.sleepers) < 2:
                     return
                 self._drop_oldest(child)
-
-    async def _keep_ahead(self) -> None:
-        """Keep the state while nothing is asked of the kernel, and have it touch its own memory.
-
-        After a fork the first write to each page copies it: what every execution writes to is copied now,
-        and not in the next step's time.
-        """
-        await self.checkpoint()
-        async with self._turn:
-            if isinstance(self._child, ForkableChild) and self.has(self._mark):
-                talk = self._child.channels.execute("None", silent=True, expression="None")
-                await asyncio.wait({talk.over}, timeout=WARM_SECONDS)
-                self._child.channels.forget(talk)
 
     async def _go_back(self, mark: str) -> WentBack:
         async with self._turn:

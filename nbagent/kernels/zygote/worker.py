@@ -33,6 +33,7 @@ from traitlets import Any as AnyTrait
 from traitlets.config import Application, Config
 
 from nbagent.kernels.zygote import forking
+from nbagent.kernels.zygote.hot_pages import HotPages
 from nbagent.kernels.zygote.streams import OutStream
 from nbagent.kernels.zygote.wire import CHECKPOINT, KEY, PUBLISHED, RESUME, SHELL, Channel, Wire
 
@@ -122,6 +123,7 @@ class Family:
         self._life = life
         self._tied = _die_with_keeper(life, None)
         self._sleepers: list[int] = []  # children of this process that nobody waits for
+        self._hot_pages = HotPages()
 
     def checkpoint(self, request: dict[str, Any]) -> None:
         """Leave a fork behind that keeps this moment, or say why that cannot be."""
@@ -135,6 +137,7 @@ class Family:
             started = time.perf_counter()
             hosts_end, own_end = socket.socketpair()
             forking.pause_openmp()
+            self._hot_pages.learn()
             files = forking.open_files()  # before the fork: afterwards this process moves the shared positions on
             if pid := _fork():
                 own_end.close()
@@ -142,6 +145,7 @@ class Family:
                 milliseconds = (time.perf_counter() - started) * 1000
                 self._answer({**answer, "pid": pid, "fork": milliseconds}, hosts_end)
                 hosts_end.close()
+                self._hot_pages.copy()
             else:
                 hosts_end.close()
                 self._sleep(own_end, files)
