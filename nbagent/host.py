@@ -97,10 +97,13 @@ class IPythonHost:
         """Give the last exception that the user's code ended with, though other cells ran since."""
         return self._error_of_the_last_cell() or _the_users(getattr(sys, "last_value", None))
 
-    def post_mortem(self) -> str:
-        """Tell the frames, locals and sources of the user's last exception, or give ""."""
+    def post_mortem(self, *, values: bool = False) -> str:
+        """Tell the frames, locals and sources of the user's last exception, or give "".
+
+        A variable is told in one line or, with `values`, with some of what it holds.
+        """
         error = self.last_exception()
-        return "" if error is None else post_mortem(error, self._place)
+        return "" if error is None else post_mortem(error, self._place, values=values)
 
     def inspect(self, name: str) -> str:
         """Tell about the user's variable `name` in some lines.

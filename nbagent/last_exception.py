@@ -1,17 +1,19 @@
 """Tells of an exception what a debugger would show: the frames of the user's code, their source and variables.
 
-Values are told as glance.py tells them: no code of the user's is called.
+Values are told as glance.py and inspection.py tell them: no code of the user's is called.
 """
 
 from __future__ import annotations
 
 import inspect
 import linecache
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterator
 
 from nbagent.glance import TooLong, describe, within
+from nbagent.inspection import look
 
 MOST_FRAMES = 8  #: of the user's, in one exception
 MOST_NAMES = 25  #: of one frame
@@ -19,15 +21,47 @@ MOST_LINES = 40  #: of a function that is shown whole
 AROUND = 5  #: lines before and after the line at fault, where not the whole is shown
 MOST_EXCEPTIONS = 3  #: of a chain
 LONGEST_TEXT = 12_000
+LONGEST_VALUE = 900  #: characters of one value that is told with what it holds
+VALUE_SECONDS = 0.3  #: for one value
+ALL_SECONDS = 3.0  #: for all values; those that are left are told in one line
+
+_SMALL = (bool, int, float, complex, type(None))
 
 #: Gives the name under which the user knows a file or cell, "" where it is a library's.
 PlaceOf = Callable[[str], str]
 
 
-def post_mortem(error: BaseException, place_of: PlaceOf) -> str:
-    """Tell of an exception and what caused it, the first cause first."""
+class _Values:
+    """Tells of variables: each value in one line or, with `whole`, once with some of what it holds."""
+
+    def __init__(self, whole: bool) -> None:
+        self._whole = whole
+        self._until = time.monotonic() + ALL_SECONDS
+        self._told: dict[int, str] = {}
+
+    def tell(self, name: str, value: object) -> Iterator[str]:
+        one_line = f"{name}: {' '.join(filter(None, describe(value)))}"
+        if not self._whole or time.monotonic() > self._until:
+            yield f"  {one_line}"
+            return
+        if id(value) in self._told and type(value) not in _SMALL:
+            yield f"  {one_line} (told above as {self._told[id(value)]})"
+            return
+        self._told[id(value)] = name
+        text = one_line if type(value) in _SMALL else look(name, value, VALUE_SECONDS)
+        text = text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+        yield from (f"  {line}" for line in text.split("\n"))
+
+
+def post_mortem(error: BaseException, place_of: PlaceOf, *, values: bool = False) -> str:
+    """Tell of an exception and what caused it, the first cause first.
+
+    A variable is told in one line or, with `values`, with some of what it holds.
+    """
+    told = _Values(values)
     parts = [
-        "\n".join([error_line(one), *_frames(one.__traceback__, place_of)]) for one in reversed(_chain(error))
+        "\n".join([error_line(one), *_frames(one.__traceback__, place_of, told)])
+        for one in reversed(_chain(error))
     ]
     text = "\n\nduring or because of that:\n".join(parts)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}\n…"
@@ -51,7 +85,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _frames(trace: types.TracebackType | None, place_of: PlaceOf) -> Iterator[str]:
+def _frames(trace: types.TracebackType | None, place_of: PlaceOf, values: _Values) -> Iterator[str]:
     steps = [(frame, line, place_of(frame.f_code.co_filename)) for frame, line in traceback.walk_tb(trace)]
     while steps and not steps[0][2]:  # what called the user's code
         steps.pop(0)
@@ -68,7 +102,7 @@ def _frames(trace: types.TracebackType | None, place_of: PlaceOf) -> Iterator[st
             if seen == MOST_FRAMES // 2 + 1:
                 yield f"[{mine - MOST_FRAMES} more frames of yours]"
             continue
-        yield from _frame(frame, line, place)
+        yield from _frame(frame, line, place, values)
     yield from _left(left_out, library)
 
 
@@ -77,7 +111,7 @@ def _left(count: int, name: str) -> Iterator[str]:
         yield f"[{count} frame{'' if count == 1 else 's'} in {name or 'a library'}]"
 
 
-def _frame(frame: types.FrameType, line: int, place: str) -> Iterator[str]:
+def _frame(frame: types.FrameType, line: int, place: str, values: _Values) -> Iterator[str]:
     code = frame.f_code
     within = "" if code.co_name == "<module>" else f", in {code.co_name}"
     yield f"{place}, line {line}{within}:"
@@ -85,7 +119,7 @@ def _frame(frame: types.FrameType, line: int, place: str) -> Iterator[str]:
     names = _variables(frame)
     for name in names[:MOST_NAMES]:
         value = frame.f_locals.get(name, frame.f_globals.get(name))
-        yield f"  {name}: {' '.join(filter(None, describe(value)))}"
+        yield from values.tell(name, value)
     if len(names) > MOST_NAMES:
         yield f"  and {len(names) - MOST_NAMES} more variables"
 

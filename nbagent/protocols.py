@@ -127,6 +127,7 @@ class Executed:
     table: str = ""  #: dimensions and dtypes of the table that is the last line's value
     imported: tuple[tuple[str, str], ...] = ()  #: packages that are new in the process, with their versions
     columns: tuple[str, ...] = ()  #: of the table that was asked for a column that it has not
+    differences: str = ""  #: what of the user's is not in the kernel as it is in theirs; said once
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class Kernel(Protocol):
     generation: int  #: grows whenever the variables were lost
     checkpoints: Checkpoints | None  #: None where there are none
     restartable: bool  #: false where it is the user's own
+    has_the_users: bool  #: whether the user's variables are in it without being copied
     confinement: str  #: what holds its code, in words, or why nothing does
 
     async def start(self) -> None:
@@ -263,8 +265,11 @@ class Host(Protocol):
         """Tell about the user's variable `name` in some lines. Raises `TransferError`."""
         ...
 
-    def post_mortem(self) -> str:
-        """Tell the frames, locals and sources of the user's last exception, or give ""."""
+    def post_mortem(self, *, values: bool = False) -> str:
+        """Tell the frames, locals and sources of the user's last exception, or give "".
+
+        A variable is told in one line or, with `values`, with some of what it holds.
+        """
         ...
 
     def dump(self, name: str, file: Path) -> str:

@@ -153,10 +153,18 @@ class ChangedSince(IPythonHost):
         return [one for one in super().variables() if self._branch.differs(one.name)]
 
 
+class AllThere(IPythonHost):
+    """The user's process, of whose variables none has to be copied: the code runs in it."""
+
+    def variables(self) -> list[Variable]:
+        """List none."""
+        return []
+
+
 def copies_from(host: Host | None, kernel: Kernel) -> Host | None:
-    """Give whose variables are copied into the kernel when code needs them; None where it has them."""
-    if isinstance(kernel, LiveKernel):
-        return None
+    """Give whose variables are copied into the kernel when code needs them, but for those that it has."""
+    if isinstance(kernel, LiveKernel) and host is not None:
+        return AllThere(host.shell, host.submit)
     if isinstance(kernel, BranchKernel) and host is not None:
         return ChangedSince(host, kernel)
     return host
@@ -185,7 +193,13 @@ def make_gateway(
         approval_timeout=settings.approval_timeout,
         breaker=BreakerLimits(faults, settings.breaker_cooldown),
     )
-    tools = registry.offered(choice.dialect, small=few, with_host=with_host, permission=permission)
+    tools = registry.offered(
+        choice.dialect,
+        small=few,
+        with_host=with_host,
+        permission=permission,
+        nothing_to_bring=settings.kernel == "live",
+    )
     how = "toolset=full offers it" if few and choice.dialect != "fenced" else f"dialect {choice.dialect}"
     kept[Offered] = Offered(frozenset(tool.name for tool in tools), how)
     return Gateway(tools, rules=rules, closing=closing)

@@ -63,6 +63,24 @@ def test_the_frames_of_the_users_last_exception_are_told_with_source_and_variabl
     assert text.endswith("frames in pandas]")
 
 
+def test_with_values_a_variable_is_told_with_what_it_holds_once_and_bounded(shell: Any, host: IPythonHost) -> None:
+    run(
+        shell,
+        "import pandas as pd\nprices = pd.DataFrame({'price': [1.5, 2, None]})\nlong = ['x' * 50] * 1000",
+        "def total(table, rates, many):\n    words = {'a': [1]}\n    return table['pric']\n"
+        "total(prices, [2, 3], long)",
+    )
+    assert "- price: float64" not in host.post_mortem()
+    text = host.post_mortem(values=True)
+    assert "  prices: DataFrame (3, 1)\n  3 rows x 1 columns, " in text
+    assert "  - price: float64 1.5 to 2, mean 1.75, 1 missing\n" in text
+    assert "  rates: list 2 items\n  2 items: 2 int\n  first: 2, 3\n" in text
+    assert "  words: dict 1 item\n  1 items\n  - 'a': list 1 item\n" in text
+    assert "  table: DataFrame (3, 1) (told above as prices)" in text
+    assert text.count("- price: float64") == 1
+    assert len(text) < 6000
+
+
 def test_a_cause_is_told_before_what_it_led_to(shell: Any, host: IPythonHost) -> None:
     run(shell, "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('no report') from e")
     text = host.post_mortem()

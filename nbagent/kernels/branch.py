@@ -10,12 +10,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Literal
 
 from nbagent.errors import KernelNotStarted
+from nbagent.events import Output
 from nbagent.kernels.channels import Channels
 from nbagent.kernels.checkpoints import BUSY_PAUSE, BUSY_TRIES, CheckpointKernel
 from nbagent.kernels.child import Child, Launch
@@ -79,7 +80,7 @@ class BranchChild(ForkableChild):
 
         if why := preflight.refusal(host.shell):
             raise KernelNotStarted(f"no branch: {why}; {INSTEAD}")
-        self.differences = preflight.differences(host.shell, self.plan.scratch.parent)
+        self.differences = preflight.differences(host.shell, self.plan.scratch.parent, _talks_on(loop))
         names = host.shell.user_ns
         self.variables = {one.name: one for one in host.variables()}
         self.tokens = {name: token_of(names[name]) for name in self.variables}
@@ -127,16 +128,33 @@ def _parked(loop: asyncio.AbstractEventLoop) -> Iterator[bool]:
         over.set()
 
 
+def _talks_on(loop: asyncio.AbstractEventLoop) -> set[int]:
+    """Give the descriptors of a loop of ours, those of the connections to the model among them."""
+    transports: Any = getattr(loop, "_transports", {})  # the selector knows only of those that are read just now
+    return set(transports)
+
+
 class BranchKernel(CheckpointKernel):
     """Implements `protocols.Kernel` and `protocols.Checkpoints` over a fork of the user's kernel.
 
     It holds the user's variables as they were when it was made; `restart` makes a new one of them as they are.
     """
 
+    has_the_users = True
+
     def __init__(self, *, host: Host, **options: Any) -> None:
         super().__init__(**options)
         self._host = host
         self._tokens: dict[str, Any] = {}
+        self._untold = ""  # what is not in it as it is in the user's, until the next code has run
+
+    async def execute(self, code: str, *, timeout: float) -> AsyncGenerator[Output | Executed, None]:
+        """Run code (see `protocols.Kernel`); the first end tells what of the user's is otherwise here."""
+        async with aclosing(super().execute(code, timeout=timeout)) as items:
+            async for item in items:
+                if isinstance(item, Executed) and self._untold:
+                    item, self._untold = replace(item, differences=self._untold), ""
+                yield item
 
     def differs(self, name: str) -> bool:
         """Whether the user has bound a variable anew since, or changed it in a way that can be seen from outside.
@@ -166,5 +184,6 @@ class BranchKernel(CheckpointKernel):
     async def _launch(self) -> Child:
         child = await super()._launch()
         assert isinstance(child, BranchChild)
+        self._untold = "; ".join(child.differences)
         self.confinement = "; ".join(["a copy of your kernel as it was now", self.confinement, *child.differences])
         return child

@@ -47,6 +47,7 @@ class LiveKernel:
     """
 
     restartable = False
+    has_the_users = True
     confinement = "none: the code runs in your own kernel (kernel=live)"
 
     def __init__(

@@ -44,6 +44,8 @@ class ProcessKernel:
     `hidden_environment` names variables that its code must not see.
     """
 
+    has_the_users = False
+
     def __init__(
         self,
         *,
@@ -63,14 +65,8 @@ class ProcessKernel:
         self.confinement = ""
         self.python = python or sys.executable
         self._premises = Premises(
-            self.python,
-            Path(folder),
-            Path(scratch),
-            confine,
-            max_memory,
-            tuple(allow_write),
-            tuple(hidden_environment),
-            output_characters,
+            *(self.python, Path(folder), Path(scratch), confine, max_memory),
+            *(tuple(allow_write), tuple(hidden_environment), output_characters),
         )
         self._startup_timeout = startup_timeout
         self._confinement = Confinement(active=False, words="")

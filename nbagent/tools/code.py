@@ -114,7 +114,8 @@ class RunCode:
         _tell_of_loss(executed, context)
         # What was copied is told among the data: a summary names columns, which anyone may have named.
         variables = variables_line(executed.changes, executed.gone)
-        told = [*copied, packages_line(packages), variables, files_line(changed), self._hint(executed)]
+        otherwise = f"In your copy of the user's kernel: {executed.differences}." if executed.differences else ""
+        told = [otherwise, *copied, packages_line(packages), variables, files_line(changed), self._hint(executed)]
         text = tell(outputs, executed)
         pixels = context.image_pixels
         return ToolResult(

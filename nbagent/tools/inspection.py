@@ -16,7 +16,7 @@ async def inspect_variable(name: str, context: ToolContext) -> ToolResult:
     """Tell a variable's type, shape, dtypes, ranges, missing values, first rows: yours or the user's, uncopied."""
     name = name.strip()
     known = {variable.name for variable in context.kernel.known_variables()}
-    if name in known or context.host is None:
+    if name in known or context.host is None or context.kernel.has_the_users:
         try:
             return ToolResult("ok", await context.kernel.inspect(name))
         except TransferError as error:
@@ -37,7 +37,8 @@ async def inspect_variable(name: str, context: ToolContext) -> ToolResult:
 async def post_mortem(context: ToolContext) -> ToolResult:
     """Show frames, source and variables of the user's last exception: first when they ask about an error."""
     host = context.host
-    text = await host.call(host.post_mortem) if host is not None else ""
+    values = context.kernel.has_the_users  # else they are copied first, and the copy is announced
+    text = await host.call(lambda: host.post_mortem(values=values)) if host is not None else ""
     if not text:
         return ToolResult("invalid", "", "no exception", notice="The user's code has raised no exception.")
     return ToolResult("ok", text)

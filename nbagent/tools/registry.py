@@ -105,9 +105,18 @@ class Registry:
             else:
                 yield entry
 
-    def offered(self, dialect: DialectName, *, small: bool, with_host: bool, permission: Permission) -> list[Tool]:
+    def offered(
+        self,
+        dialect: DialectName,
+        *,
+        small: bool,
+        with_host: bool,
+        permission: Permission,
+        nothing_to_bring: bool = False,
+    ) -> list[Tool]:
         """Give the tools that the model is told of, in a stable order.
 
+        `with_host`: there is a kernel of the user's; `nothing_to_bring`: it is the one that the code runs in.
         The text dialects say no more than they must: `fenced` can express nothing but code.
 
         Raises:
@@ -124,6 +133,7 @@ class Registry:
             if entry.tool is not None
             and not entry.fault
             and (with_host or entry.name not in NEED_HOST)
+            and not (nothing_to_bring and entry.name == "bring_variable")
             and (dialect == "json" or entry.name != "final_answer")
             and (not small or entry.tool.traits.small or entry.origin == SESSION)
             and not permission.of_tool(entry.tool)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faces.notebook import Cells, kernel
@@ -69,6 +70,7 @@ def test_everything_of_the_users_is_there_and_stays_theirs(cells: Cells, server:
     )
     for word in ("2000.0 1 True two", "7", "logged"):
         assert word in text, text
+    assert "In your copy of the user's kernel: these open files are read-only in it: lines.txt." in text
     assert cells.text("print(array.sum(), next(numbers), lock.locked(), repr(file.read()))").strip() == (
         "1000.0 1 False 'two\\n'"
     )
@@ -81,6 +83,7 @@ def test_it_is_the_same_branch_in_later_runs_and_what_the_user_changed_since_is_
     cells.run("same, other = [1], [2]")
     assert "2000.0 2" in told(cells, server, "mark = 5; print(array.sum(), next(numbers))")
     text = told(cells, server, "print(mark, same, other)")
+    assert "In your copy" not in text
     assert "5 [1] [2]" in text
     assert "other was copied from the user's kernel" in text
     assert "copied" not in told(cells, server, "print(file.name, array.shape, other)")
@@ -177,6 +180,27 @@ def test_the_users_kernel_lives_on_whatever_becomes_of_it(cells: Cells, server: 
     assert cells.text("print(os.getpid())") == pid
     cells.run("%agent reset")
     assert cells.text("import psutil; print(psutil.Process().children(recursive=True))") == "[]\n"
+
+
+@pytest.mark.parametrize("part", ["keeper", "worker", "checkpoint"])
+def test_any_of_its_processes_may_be_killed_and_it_goes_on_with_the_users_variables(
+    cells: Cells, server: ScriptedServer, part: str
+) -> None:
+    cells.run("%agent reset")
+    pid = int(cells.text("import os; array[:] = 1; print(os.getpid())"))
+    assert "1000.0" in told(cells, server, "own = 5; print(array.sum())")
+    assert "6" in told(cells, server, "own = own + 1; print(own)")  # the state before it is kept
+    (keeper,) = psutil.Process(pid).children()
+    (worker,) = keeper.children()
+    family = {"keeper": [keeper], "worker": [worker], "checkpoint": worker.children()}
+    assert family[part], "there is none to be killed"
+    for one in family[part]:
+        one.kill()
+    text = told(cells, server, "array[:] = 3; print(array.sum(), 'own' in globals())")
+    assert "3000.0" in text or "3000.0" in told(cells, server, "array[:] = 3; print(array.sum())"), text
+    assert cells.text("print(os.getpid(), array.sum())") == f"{pid} 1000.0\n"
+    cells.run("%agent reset")
+    assert psutil.Process(pid).children() == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faces.notebook import Cells, kernel
-from tests.scripted_server import ScriptedServer, final, run_code
+from tests.scripted_server import C, F, ScriptedServer, T, final, run_code, sse
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,34 @@ def test_code_works_on_the_users_variables_and_everything_it_shows_is_captured(
     assert "does not parse" in told(cells, server, "x = = 1")
     assert "5" in told(cells, server, "import asyncio\nawait asyncio.sleep(0.01)\n5")
     assert cells.text("import asyncio; await asyncio.sleep(0); print('loop ok')") == "loop ok\n"
+
+
+def test_figures_are_captured_and_closed(cells: Cells, server: ScriptedServer) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\nplt.figure(); _ = plt.plot([3])"
+    server.responses += [run_code(code), run_code("plt.get_fignums(), plt.gcf() is None"), final("done")]
+    outputs = cells.run("%%agent\nplot it")
+    first, second = [str(one["messages"][-1]["content"]) for one in server.bodies[-2:]]
+    assert "[figure 1: " in first
+    assert "[figure 2: " in first
+    assert "([], False)" in second
+    (shown,) = [one["data"]["text/html"] for one in outputs if "text/html" in one.get("data", {})]
+    assert shown.count("data:image/png") == 2
+    assert not [one for one in outputs if "image/png" in one.get("data", {})], "the user's cell shows them itself"
+    assert cells.text("print(plt.get_fignums())") == "[]\n"
+
+
+def test_the_last_exception_and_variables_are_told_with_their_values(cells: Cells, server: ScriptedServer) -> None:
+    cells.run("import pandas as pd\nprices = pd.DataFrame({'tea': [2, 5]})\nprices['coffee']")
+    look = C(T(index=0, id="a", type="function", function=F("post_mortem", "{}")))
+    other = C(T(index=0, id="b", type="function", function=F("inspect_variable", '{"name": "prices"}')))
+    server.responses += [sse(look, C({}, "tool_calls")), sse(other, C({}, "tool_calls")), final("done")]
+    cells.run("%agent fix")
+    first, second = [str(one["messages"][-1]["content"]) for one in server.bodies[-2:]]
+    assert "- tea: int64 2 to 5" in first
+    assert "- tea: int64 2 to 5" in second
+    offered = {tool["function"]["name"] for tool in server.bodies[-1]["tools"]}
+    assert {"post_mortem", "inspect_variable"} <= offered
+    assert "bring_variable" not in offered
 
 
 def test_in_out_and_the_last_values_stay_the_users(cells: Cells, server: ScriptedServer) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import queue
+import re
 import socket
 import stat
 import sys
@@ -31,6 +32,9 @@ _KEEP_THREADS = {
     "torch_xla": "XLA",
 }
 
+#: Devices that a process has open as long as it uses them.
+_ACCELERATOR = re.compile(r"/dev/(?:nvidia|kfd|dri/|dxg|accel|neuron)")
+
 _openmp_known: tuple[int, list[Any]] = (0, [])  #: number of modules when it was looked for, the libraries
 _keep_alive: list[Any] = []  #: what a fork must neither use nor free
 
@@ -51,6 +55,8 @@ def native_obstacle(what: str) -> str:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         return f"torch has initialised CUDA, which does not survive {what}"
+    if device := next((link for _, link in links() if _ACCELERATOR.match(link)), ""):
+        return f"a GPU is in use ({device}), which does not survive {what}"
     if _thread_named("polars"):
         return f"polars is at work with threads that do not survive {what}"
     numba = sys.modules.get("numba.np.ufunc.parallel")
@@ -282,6 +288,15 @@ def forget_children() -> None:
     if subprocess is not None:
         _keep_alive.append(list(subprocess._active or ()))
         subprocess._active = []
+
+
+def links() -> Iterator[tuple[int, str]]:
+    """Give every open file's number and what it is."""
+    for descriptor in descriptors():
+        try:
+            yield descriptor, os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 (a text, also where it is no path)
+        except OSError:
+            continue
 
 
 def descriptors() -> Iterator[int]:

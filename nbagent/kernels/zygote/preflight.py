@@ -11,12 +11,14 @@ import os
 import re
 import stat
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nbagent.kernels.own_folder import PREFIX
 from nbagent.kernels.zygote import forking
 
 BRANCH = "a fork of your kernel"
@@ -27,7 +29,8 @@ _OWN_THREADS = re.compile(
     r"ParentPoller|Tornado selector|pydevd|debugpy|subshell|nbagent|asyncio_\d+$",
     re.IGNORECASE,
 )
-_GPU = re.compile(r"/dev/(nvidia|kfd|dri/)")
+#: Libraries of graphics drivers: once one is loaded, what it keeps of the device may be anywhere.
+_DRIVERS = re.compile(r"/(?:libcuda|libamdhip64|libze_loader|libhsa-runtime64)\.so[\w.]*$", re.MULTILINE)
 
 
 def refusal(shell: Any) -> str:
@@ -36,8 +39,8 @@ def refusal(shell: Any) -> str:
         return "the agent was not called on your kernel's main thread"
     if why := forking.native_obstacle(BRANCH):
         return why
-    if device := next((link for _, link in links() if _GPU.match(link)), ""):
-        return f"a GPU is in use ({device}), which does not survive {BRANCH}"
+    if driver := _DRIVERS.search(Path("/proc/self/maps").read_text()):
+        return f"a GPU's driver is loaded ({driver[0][1:]}), which does not survive {BRANCH}"
     if any(connection.in_transaction for connection in connections(shell)):
         return "an SQLite connection of yours is in a transaction: commit it or roll it back first"
     return ""
@@ -57,23 +60,27 @@ def busy() -> str:
     return ""
 
 
-def differences(shell: Any, own: Path) -> list[str]:
-    """Say what of the user's will not be in the fork as it is here; files below `own` are not the user's."""
+def differences(shell: Any, own: Path, own_sockets: Container[int] = ()) -> list[str]:
+    """Say what of the user's will not be in the fork as it is here.
+
+    Files below `own`, and in folders of ours for temporary files, are not the user's, nor are `own_sockets`.
+    """
     threads = [one.name for one in threading.enumerate() if _is_the_users(one)]
-    cut = len(_foreign_sockets())
-    others = (_history_file(shell), str(own), *_where_the_kernel_prints())
+    cut = sum(descriptor not in own_sockets for descriptor, _ in _foreign_sockets())
+    temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), PREFIX)  # noqa: PTH118 (the beginning of a name)
+    others = (_history_file(shell), str(own), temporary, *_where_the_kernel_prints())
     files = sorted({Path(link).name for link in _written(others)})
     found = []
     if threads:
-        found.append(f"threads of yours do not run in it ({', '.join(threads[:5])})")
+        found.append(f"these threads do not run in it: {', '.join(threads[:5])}")
     if tasks := _tasks():
-        found.append(f"{tasks} asyncio tasks of yours do not run in it")
+        found.append(f"{tasks} asyncio tasks do not run in it")
     if cut:
         found.append(f"{cut} network connections are cut in it")
     if connections(shell):
         found.append("SQLite connections have to be opened anew in it")
     if files:
-        found.append(f"files that you write are read-only in it ({', '.join(files[:5])})")
+        found.append(f"these open files are read-only in it: {', '.join(files[:5])}")
     return found
 
 
@@ -102,15 +109,6 @@ def _tasks() -> int:
     return sum(home.partition(".")[0] not in ours for home in homes)
 
 
-def links() -> Iterator[tuple[int, str]]:
-    """Give every open file's number and what it is."""
-    for descriptor in forking.descriptors():
-        try:
-            yield descriptor, os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 (a text, also where it is no path)
-        except OSError:
-            continue
-
-
 def _foreign_sockets() -> list[tuple[int, str]]:
     """Give the connections to other machines and ports but those of the kernel to its own front end."""
     table: dict[str, tuple[str, str]] = {}
@@ -124,7 +122,7 @@ def _foreign_sockets() -> list[tuple[int, str]]:
             if words[3] == "01":  # established
                 table[f"socket:[{words[9]}]"] = (words[1].rpartition(":")[2], words[2].rpartition(":")[2])
     own = {f"{port:04X}" for port in _kernel_ports()}
-    return [(one, link) for one, link in links() if link in table and not own & set(table[link])]
+    return [(one, link) for one, link in forking.links() if link in table and not own & set(table[link])]
 
 
 def _kernel_ports() -> set[int]:
@@ -138,7 +136,7 @@ def _kernel_ports() -> set[int]:
 
 def _written(others: tuple[str, ...]) -> Iterator[str]:
     """Name the files that are open for writing, but for those that begin like `others`."""
-    for descriptor, link in links():
+    for descriptor, link in forking.links():
         try:
             writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -161,7 +159,7 @@ def _history_file(shell: Any) -> str:
 def connections(shell: Any) -> list[Any]:
     """Give the user's SQLite connections: every object is looked at only where a database is open."""
     history = _history_file(shell)
-    databases = [one for one, link in links() if not link.startswith(history) and forking.is_database(one)]
+    databases = [one for one, link in forking.links() if not link.startswith(history) and forking.is_database(one)]
     if not databases:
         return []
     history_manager = shell.history_manager
