@@ -11,6 +11,7 @@ import html
 import re
 
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BACKTICKS = re.compile(r"`+")
 _ACTIVE = re.compile(r"[&<]|(?P<formula>\$|\\(?=[\\()\[\]]|begin\b|end\b))|\\")
 #: What code in a line of prose may hold to be written between backticks: nothing that could load or run,
@@ -43,8 +44,9 @@ def fenced(code: str, language: str = "") -> str:
     """Give `code` as a fenced block that nothing in it can close.
 
     Its lines end in line feeds alone: a carriage return would end the comment that a script makes of each line.
+    Other control characters are written as escapes: TeX refuses them.
     """
-    code = re.sub(r"\r\n?", "\n", code)
+    code = _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), re.sub(r"\r\n?", "\n", code))
     longest = max((len(run) for run in _BACKTICKS.findall(code)), default=0)
     fence = "`" * max(3, longest + 1)
     word = re.match(r"[A-Za-z0-9+#-]*", language)

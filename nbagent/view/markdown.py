@@ -25,7 +25,7 @@ _FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,})\s*(?P<language>[^`]*)")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _MARGIN = "margin: 4px 0;"
 _RULE = re.compile(":?-+:?")
-_ENTITIES = {ord("["): "&#91;", ord("`"): "&#96;", ord("\n"): "&#10;"}
+_ENTITIES = {ord("["): "&#91;", ord("`"): "&#96;", ord("\n"): "&#10;", ord("\r"): " "}
 
 Side = Literal["left", "center", "right"]
 

@@ -19,18 +19,29 @@ from nbagent.view.trace import Trace
 from tests.notebook.logs import Log
 from tests.view.runs import PNG, acted, answered, said, shown, started, stepped, stream
 
-NASTY = [
-    "![x](http://127.0.0.1:9/p.png?q=SECRET)",
-    '<img src="http://127.0.0.1:9/h.png">',
-    "<script>bad()</script>",
-    "[x](javascript:bad())",
-    "\\input{/etc/passwd}",
-    "++++",
-]
-#: Each piece after a blank line, and after each other end of a line that a reader may know.
-PAYLOAD = "".join(
-    f"{piece}{end}{piece}" for piece in NASTY for end in ("\n\n", "\r", "\x0b", "\x0c", "\u2028", "\x85")
-)
+
+def nasty(address: str) -> list[str]:
+    """What would fetch, run or read a file, each in a way that some converter knows."""
+    return [
+        f"![x]({address}/p.png?q=SECRET)",
+        f'<img src="{address}/h.png">',
+        "<script>window.bad = 1</script>",
+        '<img src="data:image/png;base64,x" onerror="window.bad = 2">',
+        "[x](javascript:window.bad=3)",
+        f"@import url({address}/c.css)",
+        "\\input{/etc/passwd}",
+        "++++",
+    ]
+
+
+def payload(address: str) -> str:
+    """Each of it after a blank line, and after each other end of a line that a reader may know."""
+    ends = ("\n\n", "\r", "\x0b", "\x0c", "\u2028", "\x85")
+    return "".join(f"{piece}{end}{piece}" for piece in nasty(address) for end in ends)
+
+
+NOWHERE = "http://127.0.0.1:9"
+PAYLOAD = payload(NOWHERE)
 INJECTED = "harmless\rimport os; os.boom()\x0cos.boom()\n\u2028os.boom()\nos.boom()"
 #: What GitHub lets through of HTML: no styles, classes or data.
 GITHUB = {
@@ -63,13 +74,14 @@ def notebook(trace: Trace) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=[cell])
 
 
-def hostile() -> Trace:
+def hostile(text: str = PAYLOAD) -> Trace:
+    """A run in which this text stands wherever a model, a tool or data can bring it."""
     return Trace(
         [
-            started(PAYLOAD, label=PAYLOAD),
-            *said(PAYLOAD),
-            *acted(PAYLOAD, stream(PAYLOAD), shown({"text/html": PAYLOAD, "text/plain": PAYLOAD})),
-            answered(f"| {PAYLOAD} |\n|---|\n\n- {PAYLOAD}\n\n```\n{PAYLOAD}\n```\n{PAYLOAD}"),
+            started(text, label=text),
+            *said(text),
+            *acted(text, stream(text), shown({"text/html": text, "text/plain": text})),
+            answered(f"| {text} |\n|---|\n\n- {text}\n\n```\n{text}\n```\n{text}"),
         ]
     )
 
@@ -85,6 +97,7 @@ class Active(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
+        self.source = page
         self.found: list[str] = []
         self.text = ""
         self.feed(page)
@@ -108,7 +121,7 @@ def rendered(markdown: str) -> Active:
 def test_a_markdown_file_with_the_trace_is_readable_and_inert() -> None:
     page = rendered(MarkdownExporter().from_notebook_node(notebook(hostile()))[0])
     assert page.found == []
-    for piece in NASTY:
+    for piece in nasty(NOWHERE):
         assert page.text.count(piece) >= 10
     assert "    print(i)\n\nn" in rendered(MarkdownExporter().from_notebook_node(notebook(finished()))[0]).text
 
@@ -119,7 +132,7 @@ def test_an_export_that_is_converted_is_inert(exporter: type, tmp_path: Path) ->
     shown = Active(page[page.index("<body") :]) if exporter is HTMLExporter else rendered(page)
     active = [one for one in shown.found if "127.0.0.1" in one or "bad" in one]
     assert [one for one in active if not one.startswith('<a href="http')] == []  # an address shows where it leads
-    for piece in NASTY[:4]:
+    for piece in nasty(NOWHERE)[:6]:
         assert shown.text.count(piece) >= 4, piece
 
 

@@ -109,6 +109,7 @@ def test_any_run_is_harmless_and_never_raises(events: list[Event]) -> None:
     html = static.html(trace)
     Markup(html).assert_harmless()
     html.encode()
+    assert not set(html) & {"\n", "\r"}, "a Markdown file takes what follows a blank line for Markdown"
     assert not set(static.text(trace)) & {"\x1b", "\r", "\x9b", "\x00"}
 
 
