@@ -2,27 +2,69 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The fast suite tries the same examples every time, and no clock decides: what it finds holds on any machine.
+# `--hypothesis-profile=explore` looks for more.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
+settings.load_profile("same")
+
+# The processes that tests start, dozens of them, share what one has compiled.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Comes with JupyterLab and compiles 38 grammars as it is loaded, with nbformat: 1.5 s for addresses nobody checks.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+_HOMES = itertools.count()
 
 
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key, no proxy and no setting of the developer's reaches a test; sessions go to a scratch folder."""
-    for name in list(os.environ):
-        if name.startswith(("NBAGENT_", "OPENAI_")) and name != "NBAGENT_WEIGHTS":
-            monkeypatch.delenv(name)
-        if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("NBAGENT_HOME", str(tmp_path / "nbagent-home"))
+@pytest.hookimpl(tryfirst=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A folder whose tests are all deselected is not even imported."""
+    name = collection_path.name
+    deselected = name in ("browser", "local") and f"not {name}" in str(config.option.markexpr)
+    return True if deselected and collection_path.parent == Path(__file__).parent else None
 
 
-@pytest.fixture(autouse=True)
-def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def clean_environment() -> Iterator[None]:
+    """No key, no proxy and no setting of the developer's reaches a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("NBAGENT_", "OPENAI_")) and name != "NBAGENT_WEIGHTS":
+                patch.delenv(name)
+            if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+                patch.delenv(name)
+        yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Sessions go to a scratch folder of the test's own, made when something is kept there."""
+    # No fixture: thousands run, and most keep nothing.
+    base = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    os.environ["NBAGENT_HOME"] = str(base / f"home-{next(_HOMES)}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def only_loopback() -> Iterator[None]:
     """A connection to anything but this machine fails the test."""
     connect = socket.socket.connect
 
@@ -35,4 +77,6 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError(f"a test tried to reach {address}")
         return connect(self, address)
 
-    monkeypatch.setattr(socket.socket, "connect", guarded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", guarded)
+        yield

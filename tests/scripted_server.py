@@ -167,6 +167,14 @@ class ScriptedServer:
         self._server.server_close()
         self._thread.join(5)
 
+    def begin_again(self) -> None:
+        """Forget the script and what was asked, for the next test that shares this server."""
+        with self._lock:
+            for kept in (self.responses, self.requests, self.others, self.unexpected):
+                kept.clear()
+            self.answer = None
+            self.disconnected.clear()
+
     @property
     def connections(self) -> int:
         """Connections that were made so far."""

@@ -69,13 +69,15 @@ PEM = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_key_of_each_known_service_is_masked(name: str) -> None:
-    key = sample(name)
-    for text in (key, f"key = {key!r}", f"[{key}, 1]", f"0  {key}   3.5\n", f"'a\\n{key}'", f"x={key}&y"):
-        masked = REDACTOR.text(text)
-        assert key not in masked, text
-        assert re.search(r"\[masked [\w -]+\]", masked)
+def test_a_key_of_each_known_service_is_masked() -> None:
+    shown = []
+    for name in NAMES:
+        key = sample(name)
+        for text in (key, f"key = {key!r}", f"[{key}, 1]", f"0  {key}   3.5\n", f"'a\\n{key}'", f"x={key}&y"):
+            masked = REDACTOR.text(text)
+            if key in masked or not re.search(r"\[masked [\w -]+\]", masked):
+                shown.append(f"{name}: {text!r} became {masked!r}")
+    assert not shown, "\n".join(shown)
 
 
 @pytest.mark.parametrize(

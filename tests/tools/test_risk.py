@@ -163,12 +163,13 @@ TABLE: list[tuple[Risk, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("risk", "code"), TABLE, ids=[code[:60] for _, code in TABLE])
-def test_code_is_graded_by_what_it_does(risk: Risk, code: str) -> None:
-    found, why = grade(code, exists=EXISTING.__contains__)
-    assert found == risk, why
-    assert why
-    assert "\n" not in why
+def test_code_is_graded_by_what_it_does() -> None:
+    wrong = []
+    for risk, code in TABLE:
+        found, why = grade(code, exists=EXISTING.__contains__)
+        if found != risk or not why or "\n" in why:
+            wrong.append(f"{code!r} is {found} and not {risk}: {why!r}")
+    assert not wrong, "\n".join(wrong)
 
 
 REFUSED = [
@@ -189,9 +190,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("code", REFUSED)
-def test_what_is_never_run_is_refused_with_a_reason(code: str) -> None:
-    assert refused(code)
+def test_what_is_never_run_is_refused_with_a_reason() -> None:
+    assert [code for code in REFUSED if not refused(code)] == []
 
 
 @pytest.mark.parametrize(
