@@ -25,6 +25,12 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
 settings.load_profile("same")
 
+# No key, no proxy and no setting of the developer's reaches a test.
+for _name in list(os.environ):
+    ours = _name.startswith(("NBAGENT_", "OPENAI_")) and _name != "NBAGENT_WEIGHTS"
+    if ours or _name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        del os.environ[_name]
+
 # The processes that tests start, dozens of them, share what one has compiled.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -41,18 +47,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     name = collection_path.name
     deselected = name in ("browser", "local") and f"not {name}" in str(config.option.markexpr)
     return True if deselected and collection_path.parent == Path(__file__).parent else None
-
-
-@pytest.fixture(autouse=True, scope="session")
-def clean_environment() -> Iterator[None]:
-    """No key, no proxy and no setting of the developer's reaches a test."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith(("NBAGENT_", "OPENAI_")) and name != "NBAGENT_WEIGHTS":
-                patch.delenv(name)
-            if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
-                patch.delenv(name)
-        yield
 
 
 @pytest.hookimpl(tryfirst=True)

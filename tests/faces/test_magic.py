@@ -39,7 +39,6 @@ def notebook(folder: Path) -> Iterator[tuple[Cells, ScriptedServer]]:
             "NBAGENT_BASE_URL": server.base_url,
             "NBAGENT_MODEL": "stub",
             "NBAGENT_CACHE": str(folder.parent),
-            "NBAGENT_HOME": str(folder.parent / "home"),
         }
         with kernel(folder, environment) as made:
             yield made, server
@@ -53,8 +52,9 @@ def server(notebook: tuple[Cells, ScriptedServer]) -> ScriptedServer:
 
 @pytest.fixture
 def cells(notebook: tuple[Cells, ScriptedServer]) -> Iterator[Cells]:
-    """The magics just loaded in a kernel without variables and cells."""
+    """The magics just loaded in a kernel without variables and cells; sessions and records are the test's own."""
     made = notebook[0]
+    made.run(f"import os; os.environ['NBAGENT_HOME'] = {os.environ['NBAGENT_HOME']!r}; del os")
     made.run("%load_ext nbagent")
     yield made
     for cell in ("%unload_ext nbagent", "%reset -f"):
@@ -326,14 +326,11 @@ def test_a_stop_while_a_variable_is_copied_is_one_word(
     assert cells.text_when_stopped("%agent bring x", begun=copying).strip() == "Stopped."
 
 
-def test_undo_takes_the_last_step_back_and_says_what_came_of_it(
-    cells: Cells, server: ScriptedServer, folder: Path
-) -> None:
-    records = folder.parent / "home" / "records"
-    earlier = set(records.glob("*/*.json"))
+def test_undo_takes_the_last_step_back_and_says_what_came_of_it(cells: Cells, server: ScriptedServer) -> None:
+    records = Path(os.environ["NBAGENT_HOME"]) / "records"
     server.responses = [run_code("x = 1"), run_code("x = 2; y = 3"), final("done")]
     cells.run("%%agent\ncount")
-    (record,) = set(records.glob("*/*.json")) - earlier
+    (record,) = records.glob("*/*.json")
     assert "y = 3" in record.read_text()
     assert cells.text("%agent undo") == (
         "Undone: 1 step that ran code. Gone: y. As before: x. They changed no file that is known of. "
