@@ -26,9 +26,16 @@ WAKE_SECONDS = 0.2
 
 
 class MainThreadQueue:
-    """Work that the agent thread wants done on the host's waiting thread."""
+    """Work that the agent thread wants done on the host's waiting thread.
 
-    def __init__(self) -> None:
+    `meanwhile` is called there each time that it looks up, every `wake_seconds`.
+    """
+
+    def __init__(
+        self, meanwhile: Callable[[], None] = lambda: None, *, wake_seconds: float = WAKE_SECONDS
+    ) -> None:
+        self._meanwhile = meanwhile
+        self._wake_seconds = wake_seconds
         self._items: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._reader: int | None = None  # the thread that waits for a line
         self._withdrawn = False  # an interrupt is on its way that is ours: nobody waits for the line any more
@@ -83,7 +90,8 @@ class MainThreadQueue:
     def run_one(self, on_interrupt: Callable[[], None]) -> None:
         """Wait a moment for one item and run it; a `KeyboardInterrupt` calls `on_interrupt`."""
         try:
-            item = self._items.get(timeout=WAKE_SECONDS)
+            self._meanwhile()
+            item = self._items.get(timeout=self._wake_seconds)
             if item is not None:
                 _settle(*item, on_interrupt)
         except queue.Empty:

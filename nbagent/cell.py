@@ -35,6 +35,7 @@ from nbagent.stores.files import default_home
 from nbagent.undo import steps_since, undone_in_words
 from nbagent.view.choose import CellView, choose_view, takes_questions
 from nbagent.view.insert import Where, insert_cells
+from nbagent.view.mail import WAKE_SECONDS, Mail
 from nbagent.view.widget import AfterWord
 
 RESULT_NAME = "_agent"
@@ -68,7 +69,7 @@ class NotebookAgent:
 
     def __init__(self, shell: Any, config: Callable[[], dict[str, Any]]) -> None:
         self.shell = shell
-        self.main = MainThreadQueue()
+        self.main = MainThreadQueue(Mail(shell).look, wake_seconds=WAKE_SECONDS)
         self.sessions = ShellSessions(shell, self.main)
         self.views: deque[CellView] = deque(maxlen=VIEWS)
         self._config = config
@@ -146,6 +147,7 @@ class NotebookAgent:
             input_on_main=self.main.input,
             after=lambda name: self._after_run(session, name),
             quiet=resolved.settings.quiet,
+            cell=self.last_cell,
         )
         self.views.append(view)
         view.open()

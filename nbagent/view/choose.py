@@ -35,6 +35,7 @@ def choose_view(
     input_on_main: Callable[[str], Awaitable[str]],
     after: AfterRun,
     quiet: bool = False,
+    cell: str = "",
 ) -> CellView:
     """Choose for the cell that runs now in `shell`.
 
@@ -45,7 +46,7 @@ def choose_view(
         return TerminalView(interactive=sys.stdin.isatty(), quiet=quiet, input_on_main=input_on_main)
     if not takes_questions(shell):
         return FinalView(quiet=quiet)
-    return WidgetView(on_stop=on_stop, input_on_main=input_on_main, after=after)
+    return WidgetView(on_stop=on_stop, input_on_main=input_on_main, after=after, cell=cell)
 
 
 def takes_questions(shell: Any) -> bool:

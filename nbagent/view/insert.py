@@ -6,7 +6,9 @@ input, below the cell that runs now.
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,7 @@ import traitlets
 from IPython.display import display
 
 from nbagent.tools.source import to_python
+from nbagent.view.mail import WAKE_SECONDS, Mail, hear_while_running
 
 WAIT_SECONDS = 6.0  #: for the page to load the widget and to answer; one that cannot call back never does
 _HERE = Path(__file__).parent
@@ -37,7 +40,7 @@ def insert_cells(shell: Any, cells: Sequence[str], below: str, *, asks: bool) ->
     takes questions, as one with a page does. Call it on the main thread, in a running cell.
     """
     if below and asks and getattr(shell, "kernel", None) is not None:
-        where = _in_the_page(cells, below)
+        where = _in_the_page(cells, below, Mail(shell))
         if where is not None:
             return where
     shell.set_next_input(in_one(cells))
@@ -51,26 +54,27 @@ def in_one(cells: Sequence[str]) -> str:
     return "\n\n".join((to_python(cell) if cell.lstrip().startswith("%%") else cell).strip("\n") for cell in cells)
 
 
-def _in_the_page(cells: Sequence[str], below: str) -> Where | None:
+def _in_the_page(cells: Sequence[str], below: str, mail: Mail) -> Where | None:
     """Let the page do it in two steps, so that an answer which comes too late changes nothing."""
     answers: queue.SimpleQueue[str] = queue.SimpleQueue()
     widget = InsertWidget(below=below)
-    if hasattr(widget.comm, "_reply_subshell_for"):  # see view.widget: else its messages wait for this cell's end
-        widget.comm._reply_subshell_for = None
+    hear_while_running(widget)
     widget.on_msg(lambda _widget, content, _buffers: answers.put(str(content.get("op"))))
     handle = display(widget, display_id=True)
     try:
-        if _next(answers) != "ready":
+        if _next(answers, mail) != "ready":
             return None
         widget.send({"op": "insert", "below": below, "cells": list(cells)})
-        return "there" if _next(answers) == "there" else "below"
+        return "there" if _next(answers, mail) == "there" else "below"
     finally:
         handle.update({"text/plain": ""}, raw=True)
         widget.close()
 
 
-def _next(answers: queue.SimpleQueue[str]) -> str:
-    try:
-        return answers.get(timeout=WAIT_SECONDS)
-    except queue.Empty:
-        return ""
+def _next(answers: queue.SimpleQueue[str], mail: Mail) -> str:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        mail.look()
+        with contextlib.suppress(queue.Empty):
+            return answers.get(timeout=WAKE_SECONDS)
+    return ""

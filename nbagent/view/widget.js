@@ -3,6 +3,7 @@
 
 const FOLD_TO_TEXT_AFTER = 50; // steps kept as full DOM; older ones keep their title only
 const LAST_KNOCK = 5000; // ms
+const STAND = 1000; // ms within which what the kernel displays stands in the page
 const ACK_TIMEOUT = 1000; // ms without a word from the kernel after Stop, then the kernel is interrupted
 
 // -- one action ----------------------------------------------------------------------------------------
@@ -379,8 +380,13 @@ class Channel {
     this.send({ op: "hello", page: this.page, last: this.ops.length, again });
   }
   take(message) {
-    if (message.op === "welcome") this.heard = true;
-    else if (message.op === "deaf") this.heard = false;
+    if (message.op === "welcome") {
+      this.heard = true;
+      this.stood ??= setTimeout(() => this.over || stand(this.model, message.model), STAND);
+    } else if (message.op === "over") {
+      this.over = true;
+      setTimeout(() => viewOf(this.model, message.model) && this.hello(true), STAND);
+    } else if (message.op === "deaf") this.heard = false;
     else if (message.op === "stopping") this.acknowledged = true;
     else if (message.op === "after") this.bar?.hear(message);
     else if (message.op === "left") {
@@ -410,10 +416,26 @@ class Channel {
   }
 }
 
+const VIEW = "application/vnd.jupyter.widget-view+json";
+
+function viewOf(model, id) {
+  return cellWith(model, (data) => data[VIEW]?.model_id === id);
+}
+
+// A page that was loaded in mid-run from a notebook that was saved before it: the run gets its place again.
+function stand(model, id) {
+  const cell = [...(model.widget_manager?.context?.model?.cells ?? [])].find((one) => one.id === model.get("cell"));
+  if (!cell?.outputs || viewOf(model, id)) return;
+  const data = { [VIEW]: { version_major: 2, version_minor: 0, model_id: id }, "text/plain": "nbagent is at work." };
+  cell.outputs.clear();
+  cell.trusted = true; // as JupyterLab does with a cell that runs: nothing is left in it that was there before
+  cell.outputs.add({ output_type: "display_data", data, metadata: {} });
+}
+
 // The run is over, and this page was loaded after it began: the output is still the widget. Where the page is
 // JupyterLab's, the static trace is put in its place, so that it is saved with the notebook.
 function leave(model, message) {
-  const found = cellWith(model, (data) => data["application/vnd.jupyter.widget-view+json"]?.model_id === message.model);
+  const found = viewOf(model, message.model);
   found?.cell.outputs.set(found.output, { output_type: "display_data", data: message.data, metadata: {} });
 }
 

@@ -26,6 +26,7 @@ from nbagent.events import Event, Undone
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
+from nbagent.view.mail import hear_while_running
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
 from nbagent.view.question import ask_by_line, own_question
@@ -43,6 +44,7 @@ class RunWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships n
     """The page's side of the live view."""
 
     name = traitlets.Unicode().tag(sync=True)  #: the same for all views of this widget, and for no other widget
+    cell = traitlets.Unicode().tag(sync=True)  #: id of the cell that it stands under, where the front end says it
     # One module made of several files, so that a front end has nothing to fetch.
     _esm = "\n".join(
         (_HERE / name).read_text("utf-8") for name in ("shown.js", "question.js", "after.js", "widget.js")
@@ -73,13 +75,16 @@ class WidgetView:
         on_stop: Callable[[], None],
         input_on_main: Callable[[str], Awaitable[str]] | None = None,
         after: AfterRun | None = None,
+        cell: str = "",
     ):
         """Take what to do on Stop (called on a kernel thread; it must return at once).
 
         `input_on_main` asks one line of the user by other means; it is used where the page cannot call back.
+        `cell` is the id of the running cell: a page whose saved notebook has no view of the run puts one there.
         `after` does what the buttons below a finished run ask for, on a thread of its own.
         """
         self._after = after
+        self._cell = cell
         #: The step from which on the user took everything back; the run is stopped then.
         self.undo_from: int | None = None
         self.metadata: dict[str, Any] = {}
@@ -106,12 +111,9 @@ class WidgetView:
 
     def open(self) -> None:
         """Show the widget in the running cell (call it on the main thread, once)."""
-        self._widget = RunWidget(name=secrets.token_hex(8))
-        # ipykernel 7.4 sends a comm's messages to the loop that sent on it last: the blocked main shell.
-        # Without this the subshell that the page asks for is used, as in 7.0 to 7.3. Whether it worked is
-        # not assumed: the page says hello, or the fallbacks stay on.
-        if hasattr(self._widget.comm, "_reply_subshell_for"):
-            self._widget.comm._reply_subshell_for = None
+        self._widget = RunWidget(name=secrets.token_hex(8), cell=self._cell)
+        # Whether it worked is not assumed: the page says hello, or the fallbacks stay on.
+        hear_while_running(self._widget)
         self._widget.on_msg(self._receive)
         bundle = {
             _WIDGET: {"version_major": 2, "version_minor": 0, "model_id": self._widget.model_id},
@@ -162,7 +164,7 @@ class WidgetView:
             with self._lock:
                 self._line_open = False
                 if self._callbacks_work:
-                    self._letters.append({"op": "welcome"})
+                    self._letters.append(self._welcome())
 
     def close(self) -> None:
         """Send what is left and put the static trace in the widget's place."""
@@ -189,8 +191,9 @@ class WidgetView:
         else:
             clear_output()  # nothing was begun: the error that says why stands alone
         # The widget lives on for a while. A page that was loaded again in mid-run does not know the output's
-        # display_id: it says hello when the kernel is free, and puts the static trace there itself. And one
-        # that is loading the widget still would report an error where it was closed.
+        # display_id: it asks for the static trace and puts it there itself. And one that is loading the widget
+        # still would report an error where it was closed.
+        self._widget.send({"op": "over", "model": self._widget.model_id})
         if self._widget not in _finished:
             _finished.append(self._widget)
         while len(_finished) > KEPT:
@@ -199,11 +202,14 @@ class WidgetView:
     def _show_again(self, hello: dict[str, Any]) -> None:
         page, last = str(hello.get("page")), hello.get("last")
         if page in self._pages and not hello.get("again"):
-            return  # said more than once, and heard only now that the main thread is free
+            return  # said more than once
         self._pages.add(page)
         first, ops = self._log.after(last if isinstance(last, int) else 0)
         self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
         self._widget.send({"op": "left", "model": self._widget.model_id, "data": self._left})
+
+    def _welcome(self) -> dict[str, Any]:
+        return {"op": "welcome", "model": self._widget.model_id}
 
     def _do_after(self, after: AfterRun, name: str) -> None:
         word = after(name)
@@ -254,13 +260,14 @@ class WidgetView:
             elif op == "after" and self._after is not None:
                 threading.Thread(target=self._do_after, args=(self._after, str(content.get("name")))).start()
         elif op == "hello":
-            last = content.get("last")
+            page, last = str(content.get("page")), content.get("last")
             with self._lock:
                 self._callbacks_work = True
-                self._replay_from = last if isinstance(last, int) else 0
-                self._pages.add(str(content.get("page")))
+                if page not in self._pages or content.get("again"):
+                    self._replay_from = last if isinstance(last, int) else 0
+                self._pages.add(page)
                 if not self._line_open:
-                    self._letters.append({"op": "welcome"})
+                    self._letters.append(self._welcome())
             self._decided.set()
         elif op == "stop":
             with self._lock:

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.browser.lab import Lab, Notebook
+from tests.interpreters import PYTHONS, ipykernel_of
 from tests.scripted_server import Response, ScriptedServer
 
 #: Runs cells of a notebook whose `%%agent` gets these responses.
 Start = Callable[[Sequence[str], Sequence[Response]], Notebook]
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A running JupyterLab with an empty folder of notebooks."""
-    running = Lab(tmp_path_factory.mktemp("lab"))
+@pytest.fixture(scope="session", params=PYTHONS, ids=ipykernel_of)
+def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A running JupyterLab with an empty folder of notebooks, and kernels of one of the interpreters."""
+    running = Lab(tmp_path_factory.mktemp("lab"), python=request.param)
     yield running
     running.close()
 
@@ -37,7 +38,7 @@ def start(lab: Lab, server: ScriptedServer, request: pytest.FixtureRequest) -> I
 
     def open_notebook(cells: Sequence[str], responses: Sequence[Response]) -> Notebook:
         server.responses = list(responses)
-        notebook = lab.notebook(f"{re.sub(r'[^a-z]+', '-', request.node.name)}.ipynb", cells, server.base_url)
+        notebook = lab.notebook(f"{re.sub(r'[^a-z0-9]+', '-', request.node.name)}.ipynb", cells, server.base_url)
         opened.append(notebook)
         return notebook
 

@@ -25,6 +25,8 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+import nbagent
+
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -42,7 +44,8 @@ _CELL = f"{_PANEL}.content.widgets[i]"
 class Lab:
     """A JupyterLab server with private settings in `folder`, and one page that shows it; or Notebook 7's.
 
-    One thread has one Playwright: a second server is shown in a page `beside` that of the first.
+    One thread has one Playwright: a second server is shown in a page `beside` that of the first. The kernels are
+    of the interpreter `python` (default: this one); this package need not be installed there, only what it needs.
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class Lab:
         scale: float = 1,
         app: str = "jupyterlab",
         beside: Lab | None = None,
+        python: Path | None = None,
     ) -> None:
         self.app = app
+        self.python: Path | None = python or (beside.python if beside is not None else None)
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
         self._settings = folder / "settings"
@@ -63,6 +68,8 @@ class Lab:
             "@jupyterlab/apputils-extension", "notification", {"fetchNews": "false", "checkForUpdates": False}
         )
         self.page_errors: list[str] = []
+        if self.python is not None:
+            _offer_kernel(folder / "jupyter_data_dir" / "kernels" / "python3", self.python)
         self._server, self.address = _start_server(folder, self.folder, app)
         self._playwright = None if beside is not None else sync_playwright().start()
         if self._playwright is not None:
@@ -75,6 +82,8 @@ class Lab:
         self.page: Page = self._browser.new_page(
             viewport={"width": width, "height": height}, device_scale_factor=scale
         )
+        self.page.set_default_navigation_timeout(120_000)
+        self.page.on("dialog", lambda dialog: dialog.accept())  # it asks before it leaves what was not saved
         self.page.on("pageerror", lambda error: self.page_errors.append(str(error)))
 
     def close(self) -> None:
@@ -90,12 +99,12 @@ class Lab:
             self._server.kill()
             self._server.wait()
 
-    def notebook(self, name: str, cells: Sequence[str], base_url: str, kernel: str = "python3") -> Notebook:
+    def notebook(self, name: str, cells: Sequence[str], base_url: str) -> Notebook:
         """Make a notebook of code cells, open it and load the magic with the model at `base_url`."""
         settings = {"NBAGENT_BASE_URL": base_url, "NBAGENT_MODEL": "stub"}
         setup = f"import os\nos.environ.update({settings!r})\n%load_ext nbagent"
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in (*cells, setup)])
-        made.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
+        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(made, self.folder / name)
         notebook = Notebook(self, name)
         notebook.open()
@@ -240,6 +249,17 @@ class Notebook:
     def shut_down_kernel(self) -> None:
         """End its kernel, if it has one."""
         self.page.evaluate("() => window.jupyterapp?.shell.currentWidget.sessionContext.shutdown()")
+
+
+def _offer_kernel(folder: Path, python: Path) -> None:
+    spec = {
+        "argv": [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Python 3",
+        "language": "python",
+        "env": {"PYTHONPATH": str(Path(nbagent.__file__).parent.parent)},
+    }
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec))
 
 
 def _start_server(folder: Path, notebooks: Path, app: str) -> tuple[subprocess.Popen[bytes], str]:

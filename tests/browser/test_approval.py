@@ -108,9 +108,13 @@ def test_always_is_one_click_and_what_it_allows_is_not_asked_again(
     assert "Again." in notebook.text(1)
 
 
+#: As where the kernel is another one than ipykernel.
+NO_LOOKING = "from nbagent.view.mail import Mail\nMail.look = lambda mail: None"
+
+
 @pytest.fixture
 def no_callbacks(lab: Lab) -> Iterator[None]:
-    """Messages of widgets wait for the end of the running cell, as in kernels before ipykernel 7."""
+    """Messages of widgets come on the main thread only, as in kernels before ipykernel 7."""
     lab.setting("@jupyterlab/apputils-extension", "kernels-settings", {"commsOverSubshells": "disabled"})
     yield
     lab.setting("@jupyterlab/apputils-extension", "kernels-settings", {})
@@ -120,9 +124,10 @@ def no_callbacks(lab: Lab) -> Iterator[None]:
 def test_where_the_page_cannot_call_back_a_line_answers_and_stop_interrupts(start: Start, lab: Lab) -> None:
     held = Gate()
     notebook = start(
-        ["%%agent\nwrite", "%%agent\nthink"],
+        ["%%agent\nwrite", "%%agent\nthink", NO_LOOKING],
         [run_code(OVERWRITE), final("Written."), sse(C({"content": "Let me think"}), held)],
     )
+    notebook.run(2)
     notebook.run(0, wait=False)
     line = notebook.find(".jp-Stdin-input")
     expect(line).to_be_visible(timeout=15_000)

@@ -78,11 +78,11 @@ def plain(output: dict[str, Any]) -> str:
 
 
 @contextmanager
-def kernel(folder: Path, environment: dict[str, str]) -> Iterator[Cells]:
-    """A kernel of this interpreter, working in `folder`."""
+def kernel(folder: Path, environment: dict[str, str], python: Path = Path(sys.executable)) -> Iterator[Cells]:
+    """A kernel of an interpreter, by default this one, working in `folder`."""
     manager = KernelManager()
     manager._kernel_spec = KernelSpec(
-        argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        argv=[str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         display_name="Python",
         language="python",
     )
