@@ -1,7 +1,8 @@
 """What the page is told: small operations on the shown run, numbered from 1, made from events.
 
 The page keeps the last number that it has; whatever it missed is sent again from this log. Text that
-streams is joined between two sendings, so the log grows with the text and with time, not with tokens.
+streams is joined between two sendings, so the log grows with the text and with time, not with tokens. Of steps
+far back the page keeps a line, and so does the log: neither a page nor what it is sent again grows with the run.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from nbagent.events import (
     ThoughtDelta,
 )
 from nbagent.view.outputs import Block, block
-from nbagent.view.trace import Trace, call_text, code_of, cost_of, mark_of, note_of
+from nbagent.view.static import title_of
+from nbagent.view.trace import Trace, TraceStep, call_text, code_of, cost_of, mark_of, note_of
 
 Op = dict[str, Any]
 
+KEPT_STEPS = 50  #: the newest, which are shown whole; of older ones the title stays
 _STREAMED = {"say", "reason", "draft"}
 
 
@@ -43,8 +46,9 @@ class OpLog:
 
     def __init__(self) -> None:
         self.trace = Trace()
-        self.ops: list[Op] = []
+        self.ops: list[Op | None] = []  #: None: of a step that is folded to a line now
         self._taken = 0
+        self._of_step: dict[int, list[int]] = {}  # places in `ops`
 
     @property
     def last(self) -> int:
@@ -56,19 +60,21 @@ class OpLog:
         for op in _ops(event, self.trace):
             self._append(op)
         self.trace.add(event)
+        if isinstance(event, StepStarted) and len(self.trace.steps) > KEPT_STEPS:
+            self._fold(self.trace.steps[-1 - KEPT_STEPS])
 
-    def take(self) -> tuple[int, list[Op]]:
+    def take(self) -> tuple[int, list[Op | None]]:
         """Give the number of the first new operation, and the new operations."""
         first, self._taken = self._taken + 1, len(self.ops)
         return first, self.ops[first - 1 :]
 
-    def after(self, last: int) -> tuple[int, list[Op]]:
+    def after(self, last: int) -> tuple[int, list[Op | None]]:
         """Give again what was given already and comes after number `last`."""
         last = max(0, min(last, self._taken))
         return last + 1, self.ops[last : self._taken]
 
     def _append(self, op: Op) -> None:
-        newest = self.ops[-1] if len(self.ops) > self._taken else {}
+        newest = (self.ops[-1] if len(self.ops) > self._taken else None) or {}
         if op["t"] in _STREAMED and (newest.get("t"), newest.get("n"), newest.get("tool")) == (
             op["t"],
             op["n"],
@@ -82,7 +88,20 @@ class OpLog:
         ):
             newest["b"]["text"] += op["b"]["text"]
         else:
+            self._of_step.setdefault(op.get("n", 0), []).append(len(self.ops))
             self.ops.append(op)
+
+    def _fold(self, step: TraceStep) -> None:
+        """Let a line stand for a step: where it was, for a page that comes later, and now, for those there are."""
+        places = self._of_step.pop(step.number, [])
+        if not places:
+            return
+        bad = [action.status for action in step.actions if action.status != "ok"]
+        line = {"t": "fold", "n": step.number, "title": title_of(step), "seconds": step.seconds}
+        for place in places:
+            self.ops[place] = None
+        self.ops[places[0]] = line | {"status": bad[-1] if bad else "ok"}
+        self.ops.append(self.ops[places[0]])
 
 
 def _ops(event: Event, before: Trace) -> list[Op]:

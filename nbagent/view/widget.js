@@ -1,9 +1,9 @@
 // The live view of one run. The kernel sends numbered operations; this page folds them into DOM, with what
 // shown.js makes of texts and outputs: text nodes, never markup.
 
-const FOLD_TO_TEXT_AFTER = 50; // steps kept as full DOM; older ones keep their title only
 const LAST_KNOCK = 5000; // ms
 const STAND = 1000; // ms within which what the kernel displays stands in the page
+const ASK_AGAIN = 3000; // ms between two questions for what was lost
 const ACK_TIMEOUT = 1000; // ms without a word from the kernel after Stop, then the kernel is interrupted
 
 // -- one action ----------------------------------------------------------------------------------------
@@ -105,6 +105,8 @@ class Action {
 
 // -- one step ------------------------------------------------------------------------------------------
 
+const titled = (line) => line.replace(/^[\s#*]+|[*`]/g, "").slice(0, 200);
+
 class Step {
   constructor(run, number) {
     this.run = run;
@@ -150,7 +152,7 @@ class Step {
     if (this.draft.text) this.draft.paint();
     const first = this.thought.text.split("\n").find((line) => line.trim()) ?? "";
     const tools = [...this.actions.values()].map((action) => action.tool);
-    this.title.textContent = first.replace(/^[\s#*]+|[*`]/g, "").slice(0, 200) || tools.join(", ") || this.draft.tool || "…";
+    this.title.textContent = titled(first) || tools.join(", ") || this.draft.tool || "…";
     const bad = [...this.actions.values()].filter((action) => WORDS[action.status]);
     this.mark.textContent = bad.length ? WORDS[bad[bad.length - 1].status] : "";
   }
@@ -173,13 +175,6 @@ class Step {
   }
   fold() {
     if (!this.touched) this.node.open = false;
-  }
-  shrink() {
-    // Far back: only its title stays, so that the page does not grow with the run.
-    const line = el("div", "nba-summary nba-shrunk", el("span", "nba-number", String(this.number)), this.title, this.mark, this.took);
-    this.node.replaceWith(line);
-    this.actions.clear();
-    this.shrunk = true;
   }
 }
 
@@ -233,26 +228,38 @@ class Run {
       for (const old of this.steps.values()) if (!old.shrunk) old.fold();
       this.steps.set(number, step);
       this.list.append(step.node);
-      const aged = this.steps.get([...this.steps.keys()][this.steps.size - 1 - FOLD_TO_TEXT_AFTER]);
-      if (aged && !aged.shrunk) aged.shrink();
     }
     return this.steps.get(number);
   }
   apply(ops) {
     const touched = new Set();
     for (const op of ops) {
+      if (!op) continue; // of a step that is a line now
       if (op.t === "run") this.begin(op);
+      else if (op.t === "fold") this.shrink(op);
       else if (op.t === "end") this.end(op);
       else if (op.t === "plan") this.planned(op.items);
       else if (op.t === "note" && !op.n) this.notes.append(el("div", "nba-note", op.x));
       else {
         const step = this.step(op.n);
+        if (step.shrunk) continue;
         this.toStep(step, op);
         touched.add(step);
       }
     }
-    for (const step of touched) if (!step.shrunk) step.paint();
+    for (const step of touched) step.paint();
     this.tick();
+  }
+  // Far back: one line of it stays, so that the page does not grow with the run.
+  shrink(op) {
+    const old = this.steps.get(op.n);
+    if (old?.shrunk) return;
+    const line = el("div", "nba-shrunk", titled(op.title));
+    line.dataset.number = op.n;
+    line.dataset.took = [WORDS[op.status] ?? "", duration(op.seconds)].filter(Boolean).join(" · ");
+    if (old) old.node.replaceWith(line);
+    else this.list.append(line);
+    this.steps.set(op.n, { shrunk: true });
   }
   begin(op) {
     this.at = op.at;
@@ -319,8 +326,11 @@ class Run {
     if (op.advice) this.answer.append(el("div", "nba-advice", op.advice));
     this.answer.hidden = !this.answer.childNodes.length;
     this.stop.hidden = true;
-    for (const step of this.steps.values()) step.back.hidden = true; // from here on the bar below the trace does it
-    if (op.answered) for (const step of this.steps.values()) if (!step.shrunk) step.fold();
+    for (const step of this.steps.values()) {
+      if (step.shrunk) continue;
+      step.back.hidden = true; // from here on the bar below the trace does it
+      if (op.answered) step.fold();
+    }
   }
   tick() {
     if (this.busy) this.busy.tick();
@@ -395,14 +405,29 @@ class Channel {
     } else if (message.op === "ops") {
       this.skew = Date.now() / 1000 - message.now;
       const had = this.ops.length - message.first + 1;
-      if (had < 0) return this.hello(true); // something was lost on the way: the kernel sends it again
-      this.ops = this.ops.concat(message.ops.slice(had));
-      if (!this.bar && message.ops.some((op) => op.t === "end")) {
-        this.bar = new AfterBar(this, this.ops.find((op) => op.t === "run")?.id);
+      if (had < 0) return this.askAgain(); // something was lost on the way: the kernel sends it again
+      this.asked = 0;
+      for (const op of message.ops.slice(had)) this.keep(op);
+      if (!this.bar && message.ops.some((op) => op?.t === "end")) {
+        this.bar = new AfterBar(this, this.ops.find((op) => op?.t === "run")?.id);
         this.bar.appear();
       }
     }
     for (const listener of this.listeners) listener();
+  }
+  // Once, and not for everything that comes before the answer to it.
+  askAgain() {
+    if (Date.now() - (this.asked ?? 0) < ASK_AGAIN) return;
+    this.asked = Date.now();
+    this.hello(true);
+  }
+  keep(op) {
+    if (op?.t === "fold") {
+      const first = this.ops.findIndex((one) => one?.n === op.n);
+      for (let i = first; i >= 0 && i < this.ops.length; i += 1) if (this.ops[i]?.n === op.n) this.ops[i] = null;
+      if (first >= 0) this.ops[first] = op;
+    }
+    this.ops.push(op);
   }
   stop() {
     this.acknowledged = false;

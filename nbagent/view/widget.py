@@ -36,6 +36,9 @@ FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second 
 #: loads its code and has a subshell made first, which takes a busy machine more than two.
 HELLO_TIMEOUT = 4.0
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+HEARTBEAT = (
+    5.0  #: seconds of silence after which the page is told the last number: it may have lost the last words
+)
 KEPT = 4  #: finished runs that a page which was loaded again in mid-run can still ask for
 _HERE = Path(__file__).parent
 
@@ -221,11 +224,11 @@ class WidgetView:
         opened = time.monotonic()
         while not self._closing.is_set():
             undecided = not self._decided.is_set()
-            self._wake.wait(HELLO_TIMEOUT / 10 if undecided else None)
+            silent = not self._wake.wait(HELLO_TIMEOUT / 10 if undecided else HEARTBEAT)
             self._wake.clear()
             if undecided and time.monotonic() - opened > HELLO_TIMEOUT:
                 self._give_up_on_hello()
-            self._flush()
+            self._flush(beat=silent and not undecided)
             self._closing.wait(FRAME)
         self._flush()
 
@@ -236,7 +239,7 @@ class WidgetView:
                 self._letters.append({"op": "deaf"})
         self._decided.set()
 
-    def _flush(self) -> None:
+    def _flush(self, *, beat: bool = False) -> None:
         with self._lock:
             again, self._replay_from = self._replay_from, None
             batches = [self._log.after(again)] if again is not None else []
@@ -245,7 +248,7 @@ class WidgetView:
         for letter in letters:
             self._widget.send(letter)
         for first, ops in batches:
-            if ops:
+            if ops or beat:
                 self._widget.send({"op": "ops", "first": first, "ops": ops, "now": time.time()})
 
     # -- page to kernel: a thread of the kernel's; it must not wait -------------------------------------
