@@ -46,7 +46,7 @@ _LAST = ("last_type", "last_value", "last_traceback", "last_exc")  #: of `sys`
 
 
 class RunStopped(KeyboardInterrupt):
-    """The user stopped the run: later cells of a Run All do not run, and no traceback is shown."""
+    """The user stopped the run: later cells of a Run All do not run, and one word is shown."""
 
     def _render_traceback_(self) -> list[str]:
         return ["Stopped."]
@@ -109,6 +109,17 @@ class NotebookAgent:
 
         self.shell.events.register("post_run_cell", restore)
 
+    def _show_no_error(self) -> None:
+        """Let the stop stand in the trace alone: the cell fails, as later ones need, and shows nothing of it."""
+        before = self.shell.custom_exceptions, self.shell.CustomTB
+
+        def restore(_: Any) -> None:
+            self.shell.events.unregister("post_run_cell", restore)
+            self.shell.custom_exceptions, self.shell.CustomTB = before
+
+        self.shell.set_custom_exc((RunStopped,), lambda *_, **__: None)
+        self.shell.events.register("post_run_cell", restore)
+
     def run(self, line: str, task: str) -> None:
         """Work on a task; `line` holds the options."""
         given = _options(_words(line))
@@ -124,6 +135,7 @@ class NotebookAgent:
             print(f"The model is asked: {found.note}.")  # noqa: T201 - the cell's own output
         finished = self._work(task, key, resolved, found.record)
         if finished.reason == "interrupted":
+            self._show_no_error()
             raise RunStopped
         if (
             found.record is not None

@@ -27,6 +27,14 @@ ASKS: dict[Approve, frozenset[Risk]] = {
 #: What may be so bad that a yes holds for this very action only.
 ONLY_ITSELF: frozenset[Risk] = frozenset({"destructive"})
 
+_ANY = {"run_code": "any code", "run_shell": "any command"}
+_DOES: dict[Risk, str] = {
+    "read": "only reads",
+    "write": "adds files",
+    "overwrite": "overwrites files",
+    "network": "uses the network or overwrites files",
+}
+
 
 @dataclass(slots=True)
 class Grants:
@@ -132,9 +140,14 @@ async def _ask(call: Call, risk: Risk) -> tuple[str, Approval]:
         risk=risk,
         why=call.why,
         always="this very action" if risk in ONLY_ITSELF else context.redactor.text("; ".join(patterns(call))),
-        session="" if risk in ONLY_ITSELF else f"every {tool.name} graded {risk} or milder",
+        session=_all_up_to(risk, tool.name),
     )
     return code, await _put(call, request)
+
+
+def _all_up_to(risk: Risk, tool: str) -> str:
+    """Say in words what a yes for the whole session would cover; "" where there is none."""
+    return f"{_ANY.get(tool, f'any {tool}')} that {_DOES[risk]}" if risk in _DOES else ""
 
 
 async def _preview(call: Call) -> str:

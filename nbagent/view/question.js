@@ -2,7 +2,8 @@
 
 // A text area that shows its Python in colours: a coloured copy lies under the transparent text.
 class Editor {
-  constructor(code, label) {
+  constructor(code, label, colours = highlighted) {
+    this.colours = colours;
     this.area = el("textarea", "nba-edit");
     this.area.spellcheck = false;
     this.area.wrap = "off";
@@ -28,7 +29,7 @@ class Editor {
     this.paint();
   }
   paint() {
-    this.under.replaceChildren(highlighted(this.area.value), "\n");
+    this.under.replaceChildren(this.colours(this.area.value), "\n");
   }
   focus() {
     this.area.focus();
@@ -75,14 +76,21 @@ function questionCard(action, op) {
   return card;
 }
 
-// Questions of nbagent's own: nothing is run, so there is nothing to grade.
-const OWN_QUESTIONS = { plan: "Is this plan right?", max_cost: "Go over the budget?" };
+// Questions of nbagent's own: nothing is run, so there is no code and nothing to grade.
+const OWN_QUESTIONS = { plan: () => "Is this plan right?", max_cost: (op) => op.code };
+
+function planList(text) {
+  const steps = text.split("\n").map((line) => line.replace(/^\s*\d+[.)]\s*(\[.\]\s*)?/, "")).filter(Boolean);
+  return el("ol", "nba-proposed", ...steps.map((step) => el("li", "", step)));
+}
 
 function approvalCard(action, op) {
   if (op.tool === "ask_user") return questionCard(action, op);
-  const own = OWN_QUESTIONS[op.tool];
+  const own = OWN_QUESTIONS[op.tool]?.(op);
   const run = action.run;
-  const edit = new Editor(op.code, "The code to run");
+  const plan = op.tool === "plan";
+  const edit = plan ? new Editor(op.code, "The plan", (text) => text) : new Editor(op.code, "The code to run");
+  const shown = plan ? planList(op.code) : action.code.node;
   const note = el("input", "nba-reply");
   note.placeholder = "Word to the agent (optional)";
   note.setAttribute("aria-label", "Word to the agent");
@@ -99,24 +107,24 @@ function approvalCard(action, op) {
   const deny = button("nba-deny", "Deny", () => send("deny"));
   const change = button("nba-change", "Edit", () => {
     edit.node.hidden = !edit.node.hidden;
-    action.code.node.hidden = !edit.node.hidden;
+    shown.hidden = !edit.node.hidden;
     change.textContent = edit.node.hidden ? "Edit" : "Undo edit";
     if (edit.node.hidden) edit.value = op.code;
     else edit.focus();
   });
-  const always = (kind, label, words) => {
+  const always = (kind, words) => {
     if (!words) return null;
-    const one = button(`nba-always nba-always-${kind}`, `${label}: ${words}`, () => send("approve", kind));
+    const one = button(`nba-always nba-always-${kind}`, `Always: ${words}`, () => send("approve", kind));
     one.title = `Approve, and do not ask again in this session about ${words}`;
     return one;
   };
-  const lasting = [always("pattern", "Always", op.always), always("session", "All session", op.session)].filter(Boolean);
+  const lasting = [always("pattern", op.always), always("session", op.session)].filter(Boolean);
   const more = lasting.length ? el("div", "nba-row nba-lasting", ...lasting) : null;
   const buttons = [approve, change, deny, ...lasting];
   const row = op.tool === "max_cost" ? el("div", "nba-row", approve, deny) : el("div", "nba-row", approve, change, deny, note);
   const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
-  const title = el("div", "nba-question", el("strong", "", own || "Run this?"), ...(own ? [] : [el("span", `nba-risk nba-risk-${op.risk}`, op.risk)]), el("span", "", op.why));
-  const card = el("div", "nba-card", title, edit.node, row, more, hint);
+  const title = el("div", "nba-question", el("strong", "", own || "Run this?"), el("span", own ? "" : `nba-risk nba-risk-${op.risk}`, op.why));
+  const card = el("div", "nba-card", title, plan ? shown : null, edit.node, row, more, hint);
   card.setAttribute("role", "group");
   card.setAttribute("aria-label", own ? `The agent asks: ${own} ${op.why}` : `The agent asks: run this? It looks ${op.risk}: ${op.why}`);
   return card;

@@ -50,6 +50,7 @@ class Action {
   constructor(run) {
     this.run = run;
     this.code = new Code();
+    this.code.node.hidden = true;
     this.outputs = el("div", "nba-outputs");
     this.card = el("div", "");
     this.foot = el("div", "nba-foot");
@@ -59,7 +60,7 @@ class Action {
   }
   describe(op) {
     this.tool = op.tool || this.tool;
-    if (op.code !== undefined) this.code.set(op.code, this.tool);
+    if (op.code !== undefined && !OWN_QUESTIONS[this.tool]) this.code.set(op.code, this.tool);
     if (op.edited) this.edited = true;
   }
   start(op) {
@@ -87,7 +88,8 @@ class Action {
   done(op) {
     this.status = op.status;
     this.card.replaceChildren();
-    const facts = [this.tool, WORDS[op.status] ?? op.status, duration(op.seconds), op.summary, this.edited ? "edited by you" : "", op.allowed ? "allowed by your earlier yes" : ""];
+    const took = OWN_QUESTIONS[this.tool] ? "" : duration(op.seconds); // nothing ran
+    const facts = [this.tool, WORDS[op.status] ?? op.status, took, op.summary, this.edited ? "edited by you" : "", op.allowed ? "allowed by your earlier yes" : ""];
     this.foot.textContent = facts.filter(Boolean).join(" · ");
     this.foot.classList.toggle("nba-bad", op.status !== "ok");
   }
@@ -152,6 +154,7 @@ class Step {
     if (this.draft.text) this.draft.paint();
     const first = this.thought.text.split("\n").find((line) => line.trim()) ?? "";
     const tools = [...this.actions.values()].map((action) => action.tool);
+    this.node.classList.toggle("nba-said", Boolean(first || this.reasoning.text.trim()));
     this.title.textContent = titled(first) || tools.join(", ") || this.draft.tool || "…";
     const bad = [...this.actions.values()].filter((action) => WORDS[action.status]);
     this.mark.textContent = bad.length ? WORDS[bad[bad.length - 1].status] : "";

@@ -36,9 +36,7 @@ FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second 
 #: loads its code and has a subshell made first, which takes a busy machine more than two.
 HELLO_TIMEOUT = 4.0
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-HEARTBEAT = (
-    5.0  #: seconds of silence after which the page is told the last number: it may have lost the last words
-)
+HEARTBEAT = 5.0  #: seconds of silence after which a page is told the last number: it may have lost it
 KEPT = 4  #: finished runs that a page which was loaded again in mid-run can still ask for
 _HERE = Path(__file__).parent
 

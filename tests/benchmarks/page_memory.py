@@ -1,8 +1,8 @@
 """What a run of 1,000 steps, each with a figure, costs the page: `python -m tests.benchmarks.page_memory [STEPS]`.
 
-The view is driven in a real kernel, in a real JupyterLab in Chromium, with events as the agent would send them. Told
-are the page's DOM nodes and JavaScript heap after a garbage collection, as the browser's protocol gives them; a page
-without a run is the first line. Design: flat, since of old steps a line stays.
+The view is driven in a real kernel, in a real JupyterLab in Chromium, with events as the agent would send them.
+Told are the page's DOM nodes and JavaScript heap after a garbage collection, as the browser's protocol gives them;
+a page without a run is the first line. Design: flat, since of old steps a line stays.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-expect.set_options(timeout=20_000)  # a kernel starts in the middle of some of them, on a machine that is shared
+expect.set_options(timeout=60_000)  # a kernel starts in the middle of some of them, on a machine that is shared
 _PANEL = "window.jupyterapp.shell.currentWidget"
 _CELL = f"{_PANEL}.content.widgets[i]"
 
@@ -111,7 +111,7 @@ class Lab:
         notebook.run(len(cells))
         return notebook
 
-    def until(self, condition: Callable[[], bool], timeout: float = 15) -> None:
+    def until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
         """Wait until a condition of the test's own holds, and let the page work meanwhile."""
         deadline = time.monotonic() + timeout
         while not condition():

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.browser.lab import Lab, Notebook
-from tests.scripted_server import C, F, Gate, Item, Response, ScriptedServer, T, sse
+from tests.scripted_server import C, F, Gate, Item, Response, ScriptedServer, T, final, sse
 
 DATA = """import os
 os.environ.update(NBAGENT_MODEL="scripted", NBAGENT_REFLECT="off")
@@ -46,6 +46,8 @@ there; Lyon and Turin held at 3.1.
 
 - Visits to Basel grew as before: the loss is in the shop, not in its traffic.
 - At the old rate, Basel would have had about **4,200 more orders** in the second half of 2024."""
+OVERWRITE = """table = sales.pivot_table(index="month", columns="shop", values="orders")
+table.round(1).to_csv("report.csv")  # last month's report"""
 DELETE = 'import shutil\n\nshutil.rmtree("exports")  # last year\'s files'
 
 
@@ -158,59 +160,131 @@ def series(folder: Path) -> None:
         lab.close()
 
 
+LOOKS = [("Light", 1200), ("Dark", 1200), ("Dark High Contrast", 1200), ("Light", 600), ("Dark", 400)]
+PLAN = {
+    "steps": ["Compare orders per visit by shop", "Find the month of the break", "Say how many orders were lost"]
+}
+TASKS = [
+    TASK,
+    TASK,
+    TASK,
+    "%%agent --plan\nWhy did orders fall last summer?",
+    "%%agent --max-cost 0.001 --price 5,15\nWhy did orders fall last summer?",
+    "%%agent\nWhat is a typical month?",
+]
+
+
+def asks(question: str) -> Response:
+    """A question in words."""
+    call = T(index=0, id="q", type="function", function=F("ask_user", json.dumps({"question": question})))
+    return sse(C({"content": "There are two ways to count."}), C(call), C({}, "tool_calls"))
+
+
+class Shots:
+    """Pictures of a cell in each look."""
+
+    def __init__(self, notebook: Notebook, folder: Path) -> None:
+        self.notebook = notebook
+        self.folder = folder
+
+    def take(self, name: str, cell: int) -> None:
+        """Take the cell as it is now."""
+        page = self.notebook.page
+        for theme, width in LOOKS:
+            page.set_viewport_size({"width": width, "height": 1600})
+            self.notebook.lab.theme(f"JupyterLab {theme}")
+            file = f"{name}-{theme.lower().replace(' ', '-')}-{width}.png"
+            picture(self.notebook, self.folder / file, cell, cell)
+        page.set_viewport_size({"width": 1200, "height": 1600})
+        self.notebook.lab.theme("JupyterLab Light")
+
+
 def everything(folder: Path) -> None:
     """Every state, in light, dark and high contrast, wide and narrow."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, ScriptedServer() as server:
         lab = Lab(Path(scratch), width=1200, height=1600)
         (lab.folder / "exports").mkdir()
-        streaming, thinking, dies, late = Gate(), Gate(), Gate(), Gate()
-        broken = sse(C({"content": "I will look at the table's columns"}), dies, C({}, "content_filter"))
-        server.responses = [
-            *story(streaming)[:3],
-            sse(C({"content": ANSWER}), late, C({}, "stop")),
-            acts("The old exports are in the way.", DELETE, "d"),
-            sse(C({"content": "I will look at the **months** first, then at"}), thinking),
-            broken,
-        ]
-        names = ["running", "finished", "asking", "stopped", "failed"]
-        notebook = open_notebook(lab, "states", server, [TASK, TASK, TASK, TASK])
-
-        def shots(name: str, cell: int) -> None:
-            looks = [("Light", 1200), ("Light", 600), ("Dark", 1200), ("Dark", 600), ("Dark High Contrast", 1200)]
-            for theme, width in looks:
-                lab.page.set_viewport_size({"width": width, "height": 1600})
-                lab.theme(f"JupyterLab {theme}")
-                picture(notebook, folder / f"{name}-{theme.lower().replace(' ', '-')}-{width}.png", cell, cell)
-
-        notebook.run(1, wait=False)
-        lab.until(streaming.reached.is_set, 40)
-        shots(names[0], 1)
-        streaming.open()
-        lab.until(late.reached.is_set, 40)
-        shots("answering", 1)
-        late.open()
-        notebook.wait(1)
-        shots(names[1], 1)
-        notebook.run(2, wait=False)
-        notebook.find(".nba-approve").wait_for()
-        shots(names[2], 2)
-        notebook.find(".nba-deny").click()
-        lab.until(thinking.reached.is_set, 20)
-        notebook.page.wait_for_timeout(300)
-        notebook.ended_after(2, "document.querySelector('.nba-stop').click()")
-        shots(names[3], 2)
-        notebook.run(3, wait=False)
-        lab.until(dies.reached.is_set, 20)
-        dies.open()
-        notebook.wait(3)
-        shots(names[4], 3)
+        (lab.folder / "report.csv").write_text("old")
+        notebook = open_notebook(lab, "states", server, TASKS)
+        shots = Shots(notebook, folder)
+        _answered(shots, server)
+        _stopped_and_failed(shots, server)
+        _questions(shots, server)
         notebook.save()
         notebook.shut_down_kernel()
         notebook.open_without_kernel()
+        tidy(notebook)
         notebook.find("summary >> nth=0").click()
-        shots("reopened", 1)
+        shots.take("reopened", 1)
         lab.close()
+
+
+def _answered(shots: Shots, server: ScriptedServer) -> None:
+    notebook, lab = shots.notebook, shots.notebook.lab
+    streaming, late = Gate(), Gate()
+    server.responses = [*story(streaming)[:3], sse(C({"content": ANSWER}), late, C({}, "stop"))]
+    notebook.run(1, wait=False)
+    lab.until(streaming.reached.is_set, 60)
+    shots.take("running", 1)
+    streaming.open()
+    lab.until(late.reached.is_set, 60)
+    shots.take("answering", 1)
+    late.open()
+    notebook.wait(1)
+    notebook.find(".nba-after").wait_for()
+    shots.take("finished", 1)
+
+
+def _stopped_and_failed(shots: Shots, server: ScriptedServer) -> None:
+    notebook, lab = shots.notebook, shots.notebook.lab
+    thinking, dies = Gate(), Gate()
+    server.responses += [
+        acts("The old exports are in the way.", DELETE, "d"),
+        sse(C({"content": "I will look at the **months** first, then at"}), thinking),
+        sse(C({"content": "I will look at the table's columns"}), dies, C({}, "content_filter")),
+    ]
+    notebook.run(2, wait=False)
+    notebook.find(".nba-approve").wait_for()
+    shots.take("asking", 2)
+    notebook.find(".nba-deny").click()
+    lab.until(thinking.reached.is_set, 60)
+    notebook.page.wait_for_timeout(300)
+    notebook.ended_after(2, "document.querySelector('.nba-stop').click()")
+    shots.take("stopped", 2)
+    notebook.run(3, wait=False)
+    lab.until(dies.reached.is_set, 60)
+    dies.open()
+    notebook.wait(3)
+    shots.take("failed", 3)
+
+
+def _questions(shots: Shots, server: ScriptedServer) -> None:
+    notebook = shots.notebook
+    stop = "document.querySelector('.nba-stop').click()"
+    server.responses += [
+        final(json.dumps(PLAN)),
+        acts("I write the table out.", OVERWRITE, "w"),
+        acts("I look first.", "sales.head()", "h"),
+        asks("Should a typical month be the median of all shops, or of each?"),
+    ]
+    for name, cell, waits, click in (
+        ("plan", 4, ".nba-card", ""),
+        ("overwriting", 4, ".nba-always-session", ".nba-change"),
+        ("budget", 5, ".nba-card", ""),
+        ("question", 6, ".nba-words", ""),
+    ):
+        if name == "overwriting":
+            notebook.find(".nba-approve").click()
+        else:
+            notebook.run(cell, wait=False)
+        notebook.find(waits).wait_for()
+        shots.take(name, cell)
+        if click:
+            notebook.find(click).click()
+            shots.take("editing", cell)
+        if name != "plan":
+            notebook.ended_after(cell, stop)
 
 
 if __name__ == "__main__":

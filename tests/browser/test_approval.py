@@ -99,7 +99,7 @@ def test_always_is_one_click_and_what_it_allows_is_not_asked_again(
     )
     asked(notebook, 0)
     expect(notebook.find(".nba-always-pattern")).to_have_text("Always: overwrites results.csv")
-    expect(notebook.find(".nba-always-session")).to_contain_text("every run_code graded overwrite or milder")
+    expect(notebook.find(".nba-always-session")).to_have_text("Always: any code that overwrites files")
     notebook.find(".nba-always-pattern").click()
     notebook.wait(0)
     assert content(lab) == "new"

@@ -37,12 +37,26 @@ def test_stop_ends_the_cell_at_once_and_the_next_cells_work(
         text = notebook.text(index)
         assert "Stopped" in text
         assert kept in text
-        assert "Traceback" not in text
+        assert [output["output_type"] for output in notebook.outputs(index)] == [
+            "display_data"
+        ]  # no error below it
     notebook.run(2)
     assert notebook.text(2).split() == ["next", "interrupted"]
     notebook.run(3)
     assert "Still here." in notebook.text(3)
     assert len(server.requests) == 3
+
+
+def test_what_was_stopped_stops_a_run_all(start: Start, server: ScriptedServer) -> None:
+    held = Gate()
+    notebook = start(["%%agent\nthink", "print('next')"], [sse(C({"content": "Let me think"}), held)])
+    notebook.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    expect(notebook.find(".nba-thought")).to_contain_text("Let me think")
+    stopped_after(notebook, 0, "button")
+    notebook.wait(0)
+    assert notebook.outputs(1) == []
+    notebook.run(1)
+    assert notebook.text(1).strip() == "next"
 
 
 def stopped_after(notebook: Notebook, index: int, way: str) -> int:

@@ -295,7 +295,7 @@ def test_a_is_a_yes_for_always(server: ScriptedServer, tmp_path: Path) -> None:
     again = run_code("print(open('old.txt', 'w').write('zz'))", "b")
     server.responses = [write, again, final("Written.")]
     with run(server, tmp_path) as child:
-        child.expect(r"\[a\]lways overwrites old\.txt / \[s\]ession: every run_code graded overwrite or milder")
+        child.expect(r"\[a\]lways overwrites old\.txt / \[s\]ession: any code that overwrites files")
         child.sendline("a")
         shown = rest_of(child)
     assert child.exitstatus == 0

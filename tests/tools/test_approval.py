@@ -107,7 +107,7 @@ async def test_always_for_the_session_holds_for_the_tool_up_to_that_grade(desk: 
     desk.user = user = Answers(yes("session"), yes(), Approval(False, "user"))
     gateway = desk.gateway(act)
     assert (await desk.call(gateway, "act", risk="overwrite"))[0] == "ok"
-    assert user.asked[0].session == "every act graded overwrite or milder"
+    assert user.asked[0].session == "any act that overwrites files"
     assert (await desk.call(gateway, "act", risk="overwrite"))[0] == "ok"
     assert desk.last.approved_by == "rule"
     assert (await desk.call(gateway, "act", risk="network"))[0] == "ok"

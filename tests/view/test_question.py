@@ -11,7 +11,7 @@ from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.view.question import ask_by_line
 
 ONCE = ApprovalRequest("r", "a", "run_code", "boom()", "destructive", "deletes a")
-EVERY = "every run_code graded network or milder"
+EVERY = "any code that uses the network or overwrites files"
 LASTING = ApprovalRequest("r", "a", "run_code", "get()", "network", "requests.get", "requests.get", EVERY)
 
 
