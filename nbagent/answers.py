@@ -5,16 +5,14 @@ Everything is counted or compared, nothing is judged: what an answer is worth is
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from nbagent.answer_form import completed, missing, named_values, rounded
 from nbagent.events import ActionStatus
 from nbagent.guards import Nudge
 
 #: How often one run's answers are doubted for each cause; then the answer stands as it is.
 MOST_DOUBTS = 2
-#: Named values, as tasks with a fixed form of answer write them: `@name[value]`.
-_NAMED = re.compile(r"@(\w+)\[([^\[\]]*)")
 LONGEST_QUOTE = 600  #: characters
 
 NOTHING_RUN = "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it."
@@ -52,30 +50,15 @@ class Answers:
         return Nudge("unsupported_answer", NOT_COMPUTED) if self._failed else None
 
     def completed(self, answer: str) -> str:
-        """Give the answer with the named values that it dropped, where the last output has them as the task asks.
-
-        Small models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An
-        answer that says none of the printed values is left as it is.
-        """
-        missing = self._missing(answer)
-        shown = dict(_NAMED.findall(self._shown))
-        there = missing and all(shown.get(name, "").strip() for name in missing)
-        if not there or not any(shown[name] in answer for name in missing):
-            return answer
-        return f"{answer}\n{' '.join(f'@{name}[{shown[name]}]' for name in missing)}".lstrip()
-
-    def _missing(self, answer: str) -> list[str]:
-        """Name the values that the task demands and that are not there, or left as the task's placeholder."""
-        wanted: dict[str, str] = dict(_NAMED.findall(self.task))
-        given: dict[str, str] = dict(_NAMED.findall(answer))
-        return [name for name, blank in wanted.items() if given.get(name, blank).strip() in ("", blank)]
+        """Give the answer in the task's form, as far as that needs no thought: dropped names, rounding."""
+        return rounded(self.task, completed(self.task, answer, self._shown))
 
     def _formless(self, answer: str) -> Nudge | None:
-        missing = self._missing(answer)
-        if not missing:
+        names = missing(self.task, answer)
+        if not names:
             return None
-        form = " ".join(f"@{name}[...]" for name in dict(_NAMED.findall(self.task)))
-        shown = [line.strip() for line in self._shown.splitlines() if any(f"@{name}[" in line for name in missing)]
+        form = " ".join(f"@{name}[...]" for name in named_values(self.task))
+        shown = [line.strip() for line in self._shown.splitlines() if any(f"@{name}[" in line for name in names)]
         quoted = " ".join(shown)
         told = f"Your answer must have exactly this form, with the values filled in: {form}"
         if shown and len(quoted) <= LONGEST_QUOTE:

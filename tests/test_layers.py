@@ -17,7 +17,18 @@ LAYERS = {
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (
-        *("prompt", "data_files", "provenance", "context", "guards", "answers", "loop", "session", "agent_thread"),
+        *(
+            "prompt",
+            "data_files",
+            "provenance",
+            "context",
+            "guards",
+            "answer_form",
+            "answers",
+            "loop",
+            "session",
+            "agent_thread",
+        ),
         *(
             "turns",
             "folding",

@@ -1,0 +1,97 @@
+"""The form that a task demands of its answer: named values, `@name[value]`, and how each is rounded.
+
+All of it is read off the task's own words. A task without such names demands nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+#: Named values, as tasks with a fixed form of answer write them: `@name[value]`.
+_NAMED = re.compile(r"@(\w+)\[([^\[\]]*)")
+_NAMED_WHOLE = re.compile(r"@(\w+)\[([^\[\]]*)\]")
+_WORDS = {word: number for number, word in enumerate(["zero", "one", "two", "three", "four", "five", "six"])}
+#: How a value is rounded: to so many decimal places, or to an integer.
+_ROUNDED = re.compile(
+    rf"\b(?:(\d|{'|'.join(_WORDS)})[\s-]+decimals?\b|(integers?|whole numbers?)\b)", re.IGNORECASE
+)
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
+
+
+def named_values(text: str) -> dict[str, str]:
+    """Give the named values of a text; of a task, what stands in their places."""
+    return dict(_NAMED.findall(text))
+
+
+def missing(task: str, answer: str) -> list[str]:
+    """Name the values that the task demands and that are not there, or left as the task's placeholder."""
+    given = named_values(answer)
+    return [name for name, blank in named_values(task).items() if given.get(name, blank).strip() in ("", blank)]
+
+
+def completed(task: str, answer: str, shown: str) -> str:
+    """Give the answer with the named values that it dropped, where the output `shown` has them as the task asks.
+
+    Small models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An
+    answer that says none of the printed values is left as it is.
+    """
+    names, printed = missing(task, answer), named_values(shown)
+    there = names and all(printed.get(name, "").strip() for name in names)
+    if not there or not any(printed[name] in answer for name in names):
+        return answer
+    return f"{answer}\n{' '.join(f'@{name}[{printed[name]}]' for name in names)}".lstrip()
+
+
+def rounded(task: str, answer: str) -> str:
+    """Round the named values of an answer that have more decimal places than the task says."""
+    places = _places(task)
+
+    def one(found: re.Match[str]) -> str:
+        count = places.get(found[1])
+        if count is None:
+            return found[0]
+        value = _NUMBER.sub(lambda number: _rounded(number[0], count), found[2])
+        return f"@{found[1]}[{value}]"
+
+    return _NAMED_WHOLE.sub(one, answer)
+
+
+def _rounded(number: str, count: int) -> str:
+    exact = len(number.partition(".")[2]) <= count and "e" not in number.lower()
+    return number if exact else f"{float(number):.{count}f}"
+
+
+def _places(task: str) -> dict[str, int]:
+    """Give the number of decimal places that the task demands for each named value.
+
+    What is said next after a value's placeholder counts ("where r is a number, rounded to two decimal places"),
+    else what the whole task says, where it says one thing only.
+    """
+    said = [(found.start(), _count(found)) for found in _ROUNDED.finditer(task)]
+    decimals = {count for _, count in said if count}
+    general = decimals.pop() if len(decimals) == 1 else None
+    places = {}
+    for form in _NAMED_WHOLE.finditer(task):
+        own = _own_places(task, form, said)
+        count = general if own is None else own
+        if count is not None:
+            places[form[1]] = count
+    return places
+
+
+def _own_places(task: str, form: re.Match[str], said: Sequence[tuple[int, int]]) -> int | None:
+    if (inside := _ROUNDED.search(form[2])) is not None:
+        return _count(inside)
+    for word in filter(None, (form[2].strip(), form[1])):
+        mention = re.compile(rf"(?<![\w@]){re.escape(word)}(?!\w)").search(task, form.end())
+        if mention is not None:
+            return next((count for at, count in said if at > mention.start()), None)
+    return None
+
+
+def _count(found: re.Match[str]) -> int:
+    if found[2]:
+        return 0
+    word = found[1].lower()
+    return _WORDS[word] if word in _WORDS else int(word)
