@@ -31,6 +31,7 @@ from nbagent.errors import NbAgentError
 from nbagent.models import weights
 from nbagent.models.embedded import CONTEXT_WINDOW, GRACE_SECONDS, physical_cores
 from nbagent.models.embedded_owner import ServerOwner, ServerParameters
+from tests.benchmarks.levers import LEVERS, without
 
 LEVELS = ("easy", "medium", "hard")
 
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the other harness")
     for name in ("model", "base-url", "dialect", "max-steps", "reflect"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--without", default="", choices=["", *LEVERS], help="take one lever away (see levers.py)")
     given = parser.parse_args()
     tasks = [json.loads(line) for line in given.tasks.read_text("utf-8").splitlines()]
     chosen = sample(tasks, given.sample, given.seed) if given.sample else tasks
@@ -183,7 +185,8 @@ def main() -> None:
     for task in chosen:
         if task["id"] in done:
             continue
-        rows.append(measure(solver, task, given.tables, settings))
+        with without(given.without):
+            rows.append(measure(solver, task, given.tables, settings))
         with given.out.open("a", encoding="utf-8") as out:
             out.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
         print(f"{len(rows)}/{len(chosen)}", json.dumps(rows[-1], ensure_ascii=False)[:300], flush=True)
