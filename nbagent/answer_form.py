@@ -6,7 +6,7 @@ All of it is read off the task's own words. A task without such names demands no
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 #: Named values, as tasks with a fixed form of answer write them: `@name[value]`.
 _NAMED = re.compile(r"@(\w+)\[([^\[\]]*)")
@@ -16,6 +16,7 @@ _WORDS = {word: number for number, word in enumerate(["zero", "one", "two", "thr
 _ROUNDED = re.compile(
     rf"\b(?:(\d|{'|'.join(_WORDS)})[\s-]+decimals?\b|(integers?|whole numbers?)\b)", re.IGNORECASE
 )
+LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -31,16 +32,45 @@ def missing(task: str, answer: str) -> list[str]:
 
 
 def completed(task: str, answer: str, shown: str) -> str:
-    """Give the answer with the named values that it dropped, where the output `shown` has them as the task asks.
+    """Give the answer with the named values that it dropped, where they are known for certain.
 
-    Small models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An
-    answer that says none of the printed values is left as it is.
+    They are where the output `shown` has them as the task asks, where the answer says "name: value", and where
+    one value is asked for and the answer is that value bare: a word of the task's or of the output's. Small
+    models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An answer that
+    says none of the printed values is left as it is.
     """
     names, printed = missing(task, answer), named_values(shown)
-    there = names and all(printed.get(name, "").strip() for name in names)
-    if not there or not any(printed[name] in answer for name in names):
+    if not names:
         return answer
-    return f"{answer}\n{' '.join(f'@{name}[{printed[name]}]' for name in names)}".lstrip()
+    if all(printed.get(name, "").strip() for name in names) and any(printed[name] in answer for name in names):
+        return f"{answer}\n{_in_form({name: printed[name] for name in names})}".lstrip()
+    said = {name: value for name in names if (value := _said(name, answer)) is not None}
+    if len(said) == len(names):
+        return f"{answer}\n{_in_form(said)}"
+    if len(named_values(task)) == 1 and _is_bare_value(answer, f"{task}\n{shown}"):
+        return _in_form({names[0]: _bare(answer)})
+    return answer
+
+
+def _in_form(values: Mapping[str, str]) -> str:
+    return " ".join(f"@{name}[{value}]" for name, value in values.items())
+
+
+def _said(name: str, answer: str) -> str | None:
+    """Give the value that the answer names without the marks: "name: value" on a line of its own."""
+    found = re.search(rf"^\W*{re.escape(name)}\W*[:=][*\s]*(\S[^\n@\[\]]*)$", answer, re.MULTILINE)
+    return found[1].strip(" *`") if found else None
+
+
+def _bare(answer: str) -> str:
+    return answer.strip().removesuffix(".")
+
+
+def _is_bare_value(answer: str, source: str) -> bool:
+    value = _bare(answer)
+    if not value or len(value) > LONGEST_BARE or "\n" in value or "@" in value:
+        return False
+    return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", source) is not None
 
 
 def rounded(task: str, answer: str) -> str:

@@ -1,0 +1,61 @@
+"""The form that a task demands of its answer is read off the task, and kept without asking the model again."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbagent.answer_form import completed, missing, rounded
+
+ONE = 'Is it normal?\nAnswer format: @status[status], where "status" is either "Normal" or "Not Normal".'
+TWO = "Answer format: @mean_wage[mean_value] @std_wage[std_value], numbers rounded to two decimal places."
+MIXED = (
+    "Round the intermediate results to five decimal places.\n"
+    "@r[r_value] @p_value[p_value] @rows[n] @share[number, rounded to 1 decimal place] @name[text]\n"
+    'where "r_value" is a number between -1 and 1, rounded to two decimal places, "p_value" is a number, '
+    'rounded to four decimals, and "n" is a positive integer.'
+)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "shown", "wanted"),
+    [
+        (ONE, "Not Normal", "@status[False]", "@status[Not Normal]"),
+        (ONE, "Normal.", "", "@status[Normal]"),
+        (ONE, "0.0132", "p = 0.0132", "@status[0.0132]"),
+        (ONE, "It is not normal.", "p = 0.0132", "It is not normal."),
+        (ONE, "0.01", "p = 0.0132", "0.01"),  # not what the output says
+        (ONE, "@status[Normal]", "@status[Not Normal]", "@status[Normal]"),  # its own word stands
+        (TWO, "6.31", "mean 6.31", "6.31"),  # of two values it is not known which
+        (TWO, "mean_wage: 6.31\n- **std_wage**: 4.66", "", "@mean_wage[6.31] @std_wage[4.66]"),
+        (TWO, "mean_wage: 6.31", "", "mean_wage: 6.31"),
+        ("What is the mean?", "6.31", "6.31", "6.31"),
+    ],
+)
+def test_a_value_without_its_form_is_put_into_it_where_it_is_known_for_certain(
+    task: str, answer: str, shown: str, wanted: str
+) -> None:
+    given = completed(task, answer, shown)
+    assert given.splitlines()[-1] == wanted.splitlines()[-1]
+    assert (given == answer) is (wanted == answer)
+    assert answer.splitlines()[0].strip(".") in given
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "wanted"),
+    [
+        (TWO, "@mean_wage[6.314159] @std_wage[4.66]", "@mean_wage[6.31] @std_wage[4.66]"),
+        (TWO, "@mean_wage[2.0, 6.314159] @std_wage[4.6]", "@mean_wage[2.0, 6.31] @std_wage[4.6]"),
+        (MIXED, "@r[0.23456] @p_value[0.123456] @rows[312.0]", "@r[0.23] @p_value[0.1235] @rows[312]"),
+        (MIXED, "@share[12.345] @name[v1.2345]", "@share[12.3] @name[v1.2345]"),
+        (MIXED, "The mean is 6.314159.", "The mean is 6.314159."),  # prose is the model's
+        ("@mean[value]", "@mean[6.314159]", "@mean[6.314159]"),
+    ],
+)
+def test_named_values_are_rounded_as_the_task_says(task: str, answer: str, wanted: str) -> None:
+    assert rounded(task, answer) == wanted
+
+
+def test_a_placeholder_is_no_value() -> None:
+    assert missing(TWO, "@mean_wage[mean_value] @std_wage[4.66]") == ["mean_wage"]
+    assert missing(TWO, "@mean_wage[] @std_wage[4.66]") == ["mean_wage"]
+    assert missing("Mail bob@example.com", "done") == []
