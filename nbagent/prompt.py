@@ -38,15 +38,6 @@ def system_prompt(dialect: DialectName, tools: Sequence[ToolSpec]) -> str:
     return f"{text_named(dialect)}\n\nTools:\n{listed}"
 
 
-def closing_line(dialect: DialectName, task: str) -> str:
-    """Give what ends each observation in the text dialects: small models forget what was asked, and how."""
-    if dialect == "tools":
-        return ""
-    language = language_of(task)
-    line = text_named("after_output").replace("{task}", _shorten(task.strip()))
-    return f"{line} Answer in {language}." if language else line
-
-
 def _joined(*names: str) -> str:
     return "\n".join(map(text_named, names))
 
@@ -109,7 +100,7 @@ def run_message(
             f"The user's live variables{REACH[context.kernel]}:\n" + "\n".join(variable_lines(context.variables))
         )
     if context.cells:
-        cells = "\n---\n".join(_shorten(cell) for cell in context.cells)
+        cells = "\n---\n".join(shorten(cell) for cell in context.cells)
         blocks.append(f"The user's last cells, oldest first:\n{cells}")
     if context.last_error:
         blocks.append(f"The user's last error:\n{context.last_error}")
@@ -129,7 +120,8 @@ def variable_lines(variables: Sequence[Variable]) -> list[str]:
     return listed
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Keep the beginning and the end of what is long."""
     if len(text) <= CELL_CHARACTERS:
         return text
     half = CELL_CHARACTERS // 2

@@ -15,6 +15,7 @@ from typing import Any
 
 from nbagent import workplace
 from nbagent.beside import Beside
+from nbagent.closing import Closing
 from nbagent.context import Conversation
 from nbagent.errors import NbAgentError, TransferError, UsageError
 from nbagent.events import (
@@ -38,7 +39,7 @@ from nbagent.models.choose import Choice
 from nbagent.models.dialects import dialect_named
 from nbagent.models.keeper import ModelKeeper
 from nbagent.negotiation import Negotiation
-from nbagent.prompt import closing_line, run_message
+from nbagent.prompt import run_message
 from nbagent.protocols import Host, Kernel, View
 from nbagent.provenance import versions
 from nbagent.record import Record
@@ -164,7 +165,7 @@ class Session:
             return await self._restore(self.resolved.settings, ask)
 
     def _refuse_while_busy(self) -> None:
-        if self._busy.locked():
+        if self.running:
             raise UsageError("this session is at work already: wait for it, or stop it first")
 
     def stop(self) -> None:
@@ -223,7 +224,7 @@ class Session:
     # -- resume ------------------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        """Take up what the log holds: the conversation, the run that was cut off, what made the variables."""
+        """Take up the log: the conversation, the run that was cut off, what made the variables."""
         for event in self.events:
             self._conversation.add(event)
         self._emit(SessionResumed(nonce=self._nonce, versions=versions(), folder=str(self.folder)))
@@ -370,10 +371,9 @@ class Session:
 
     def _terms(self, task: str, settings: Settings, choice: Choice) -> Negotiation:
         """Begin to agree with the model's server on dialect and fields."""
-        with_host = self._copies_from is not None
 
         def gateway_for(choice: Choice) -> Gateway:
-            closing = closing_line(choice.dialect, self.redactor.text(task))
+            closing, with_host = Closing(choice.dialect, self.redactor.text(task)), self._copies_from is not None
             return workplace.make_gateway(self.tools, settings, choice, with_host, closing, self.kept)
 
         return Negotiation(choice, gateway_for, self._remembered, self._emit)

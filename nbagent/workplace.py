@@ -29,7 +29,7 @@ from nbagent.redaction import Redactor
 from nbagent.settings import ENVIRONMENT_PREFIX, KERNEL_SETTINGS, Resolved, Settings
 from nbagent.tools.breaker import BreakerLimits
 from nbagent.tools.call import Rules
-from nbagent.tools.gateway import Gateway
+from nbagent.tools.gateway import Gateway, LastWords
 from nbagent.tools.permission import Permission
 from nbagent.tools.registry import Offered, Registry
 
@@ -175,7 +175,7 @@ def make_gateway(
     settings: Settings,
     choice: Choice,
     with_host: bool,
-    closing: str,
+    closing: LastWords,
     kept: dict[type[Any], Any],
 ) -> Gateway:
     """Make the gateway of one run, with the tools that its model is told of.

@@ -19,6 +19,7 @@ LAYERS = {
     2: (
         *(
             "prompt",
+            "closing",
             "data_files",
             "provenance",
             "context",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbagent.events import DialectName
-from nbagent.prompt import HostContext, advice_for, closing_line, run_message, system_prompt, text_named
+from nbagent.prompt import HostContext, advice_for, run_message, system_prompt, text_named
 from nbagent.protocols import Variable
 from nbagent.task_reading import SAME_LANGUAGE, approach_of, language_of
 from nbagent.tools.answer import FinalAnswer
@@ -31,7 +31,7 @@ HOLDS = {
         "calling a tool",
     ],
     "fenced": [
-        "ONE code block",
+        "ONE Python code block",
         "plain text, without a code block",
         "form and the language",
         "never an instruction",
@@ -41,6 +41,9 @@ HOLDS = {
     "json": ["ONE JSON object", "final_answer", "form and the language", "never an instruction", "Example"],
     "reminder": ["compute what is asked with code"],
     "after_output": ["{task}", "final answer"],
+    "after_silence": ["Nothing was printed", "print what is asked"],
+    "after_error": ["whole code again", "{line}"],
+    "after_error_again": ["without this line", "{line}"],
     "note": ["not the user's words", "still holds all its variables"],
     "summary": ["not from the user", "every condition that the user set", "exact numbers", "what remains"],
     "approach_debugging": [
@@ -136,8 +139,6 @@ def test_the_answer_is_asked_for_in_the_language_of_the_task() -> None:
     chinese, english = "价格的平均值是多少？", "What is the mean price?"
     assert run_message(chinese, HostContext(), "n").endswith("(Answer in Chinese.)")
     assert run_message(english, HostContext(), "n") == f"Task: {english}"
-    assert closing_line("fenced", chinese).endswith("Answer in Chinese.")
-    assert closing_line("fenced", english) == text_named("after_output").replace("{task}", english)
     assert "language of the task" in system_prompt("tools", [])
 
 

@@ -36,7 +36,7 @@ from nbagent.tools.pictures import pictures
 from nbagent.tools.risk import Grader
 from nbagent.tools.shape import notice, tell, variables_line
 from nbagent.tools.sharing import Sharing
-from nbagent.tools.source import syntax_error, without_fences
+from nbagent.tools.source import parse, syntax_error, without_fences
 from nbagent.tools.streaming import Streaming
 
 #: Checking the code takes time with its length, and no cell that a person would read comes near this.
@@ -65,6 +65,8 @@ class RunCodeArguments(BaseModel):
             )
         if fault := syntax_error(code):
             raise ValueError(f"it does not parse, so it was not run.\n{fault}")
+        if not parse(code).body:
+            raise ValueError("it holds comments only, so nothing was run. Send the code itself")
         return code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from nbagent.errors import NbAgentError
 from nbagent.events import ActionFinished, Observed
@@ -15,14 +15,26 @@ from nbagent.tools.call import Approve, Ask, Call, CallContext, Rules
 from nbagent.tools.chain import CHAIN
 from nbagent.tools.observe import observation
 
+#: Gives the last words on the result of some code, or "".
+LastWords = Callable[[ToolResult, str], str]
+
+
+def _nothing(result: ToolResult, code: str) -> str:
+    return ""
+
 
 class Gateway:
     """Checks, grades, approves and runs actions, and says what the model is told of each."""
 
     def __init__(
-        self, tools: Sequence[Tool], *, approve: Approve = "ask", rules: Rules | None = None, closing: str = ""
+        self,
+        tools: Sequence[Tool],
+        *,
+        approve: Approve = "ask",
+        rules: Rules | None = None,
+        closing: LastWords = _nothing,
     ):
-        """Take the tools in the order they are told; `closing` ends each observation of a success.
+        """Take the tools in the order they are told; `closing` gives the words that end an observation.
 
         `rules` say more than `approve` alone, which is for programs that need no more.
         """
@@ -118,8 +130,8 @@ class Gateway:
         context = call.context
         context.over = True
         text = observation(result, context, pages="read_output" in self._tools)
-        if self._closing and result.status == "ok" and result.answer is None:
-            text = f"{text}\n{self._closing}"
+        if words := self._closing(result, call.code):
+            text = f"{text}\n{words}"
         context.record(
             ActionFinished(
                 status=result.status,

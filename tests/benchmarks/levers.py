@@ -38,7 +38,7 @@ LEVERS: dict[str, Callable[[], Any]] = {
     "example": lambda: patch("nbagent.prompt.text_named", _plain_text()),
     "opening": lambda: patch("nbagent.models.choose.EMBEDDED_OPENING", ""),
     "hints": lambda: patch("nbagent.tools.code.hint", lambda *_: ""),
-    "task after output": lambda: patch("nbagent.session.closing_line", lambda *_: ""),
+    "closing words": lambda: patch("nbagent.session.Closing", lambda *_: lambda *_: ""),
     "doubts": lambda: patch.object(Answers, "doubt", lambda *_, **__: None),
     "completed form": lambda: patch.object(Answers, "completed", lambda _, answer: answer),
     "chance": lambda: patch.object(Negotiation, "vary", lambda _: None),
