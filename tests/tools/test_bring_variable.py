@@ -15,6 +15,7 @@ from traitlets.config import Config
 from nbagent.errors import NoRoom
 from nbagent.events import Shared
 from nbagent.host import IPythonHost
+from nbagent.kernels.process import ProcessKernel
 from nbagent.parcels import SHARED_MEMORY, read_parcel
 from nbagent.protocols import Approval
 from nbagent.reply import Action
@@ -22,6 +23,7 @@ from nbagent.tools.code import RunCode
 from nbagent.tools.gateway import Gateway
 from nbagent.tools.sharing import Sharing
 from nbagent.tools.variables import BringVariable
+from tests.kernels.running import run
 from tests.tools.conftest import Context, User
 
 NO = User(Approval(False, "user"))
@@ -77,9 +79,13 @@ async def test_a_variable_is_brought_as_a_copy(
     assert "generator" in text
 
 
-@pytest.mark.parametrize(
-    ("code", "brought"),
-    [
+async def test_code_finds_the_users_variables_that_it_uses_in_any_form(
+    context: Context, workspace: Path, shell: Any, host: IPythonHost
+) -> None:
+    shell.run_cell("import pandas as pd\nn = 1\nxs = [1, 2]\nid = 7\ndf = pd.DataFrame({'a': xs})")
+    context.host = host
+    otherwise = []
+    for code, brought in (
         ("n += 1", ["n"]),
         ("del n", ["n"]),
         ("ys = [df for df in [1]]\nprint(df.shape)", ["df"]),
@@ -94,17 +100,16 @@ async def test_a_variable_is_brought_as_a_copy(
         ("df.query('a > @n')", ["n", "df"]),
         ("print(id + 1)", ["id"]),
         ("print(max(xs))", ["xs"]),
-    ],
-)
-async def test_code_finds_the_users_variables_that_it_uses_in_any_form(
-    context: Context, workspace: Path, shell: Any, host: IPythonHost, code: str, brought: list[str]
-) -> None:
-    shell.run_cell("import pandas as pd\nn = 1\nxs = [1, 2]\nid = 7\ndf = pd.DataFrame({'a': xs})")
-    context.host = host
-    gate = Gateway([RunCode(workspace)], approve="off")
-    result, text = await gate.call(Action("c1", "run_code", json.dumps({"code": code})), context, NO)
-    assert result.status == "ok", text
-    assert [shared.name for shared in context.of(Shared)] == brought
+    ):
+        assert isinstance(context.kernel, ProcessKernel)
+        await run(context.kernel, "%reset -f")
+        context.events.clear()
+        gate = Gateway([RunCode(workspace)], approve="off")
+        result, text = await gate.call(Action("c1", "run_code", json.dumps({"code": code})), context, NO)
+        found = [shared.name for shared in context.of(Shared)]
+        if result.status != "ok" or found != brought:
+            otherwise.append(f"{code!r} was given {found} and not {brought}: {text}")
+    assert not otherwise, "\n".join(otherwise)
 
 
 async def test_what_the_user_changed_between_runs_is_copied_again_and_nothing_else(
