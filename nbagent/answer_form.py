@@ -17,6 +17,9 @@ _ROUNDED = re.compile(
     rf"\b(?:(\d|{'|'.join(_WORDS)})[\s-]+decimals?\b|(integers?|whole numbers?)\b)", re.IGNORECASE
 )
 LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
+#: What follows a placeholder that has choices, with nothing else explained before them.
+_EITHER = re.compile(r"[\"'\u201d]?[^\"'\u201c\n.;]{0,80}\beither\b([^\n]*)")
+_QUOTED_WORDS = re.compile(r"[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -29,6 +32,22 @@ def missing(task: str, answer: str) -> list[str]:
     """Name the values that the task demands and that are not there, or left as the task's placeholder."""
     given = named_values(answer)
     return [name for name, blank in named_values(task).items() if given.get(name, blank).strip() in ("", blank)]
+
+
+def outside(task: str, answer: str) -> dict[str, list[str]]:
+    """Give the choices that the task leaves for each named value that the answer gives otherwise.
+
+    A task leaves choices where it says "either", and words in quotes behind the placeholder.
+    """
+    found = {}
+    for form in _NAMED_WHOLE.finditer(task):
+        mention = _mention(task, form)
+        either = _EITHER.match(task, mention.end()) if mention else None
+        words = _QUOTED_WORDS.findall(re.split(r"[.;]\s|\n", either[1], maxsplit=1)[0]) if either else []
+        value = named_values(answer).get(form[1], "").strip().strip("\"'")
+        if len(words) > 1 and value and value not in words:
+            found[form[1]] = words
+    return found
 
 
 def completed(task: str, answer: str, shown: str) -> str:
@@ -113,11 +132,15 @@ def _places(task: str) -> dict[str, int]:
 def _own_places(task: str, form: re.Match[str], said: Sequence[tuple[int, int]]) -> int | None:
     if (inside := _ROUNDED.search(form[2])) is not None:
         return _count(inside)
-    for word in filter(None, (form[2].strip(), form[1])):
-        mention = re.compile(rf"(?<![\w@]){re.escape(word)}(?!\w)").search(task, form.end())
-        if mention is not None:
-            return next((count for at, count in said if at > mention.start()), None)
-    return None
+    mention = _mention(task, form)
+    return next((count for at, count in said if at > mention.start()), None) if mention else None
+
+
+def _mention(task: str, form: re.Match[str]) -> re.Match[str] | None:
+    """Find where the task explains a value: the next mention of its placeholder, or of its name."""
+    words = (word.strip("\"' ") for word in (form[2], form[1]))
+    patterns = (re.compile(rf"(?<![\w@]){re.escape(word)}(?!\w)") for word in words if word)
+    return next((found for pattern in patterns if (found := pattern.search(task, form.end()))), None)
 
 
 def _count(found: re.Match[str]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nbagent.answer_form import completed, missing, named_values, rounded
+from nbagent.answer_form import completed, missing, named_values, outside, rounded
 from nbagent.events import ActionStatus
 from nbagent.guards import Nudge
 
@@ -38,7 +38,7 @@ class Answers:
     def doubt(self, answer: str, *, small: bool) -> Nudge | None:
         """Give what the model is told instead of the run being over, if anything."""
         doubt = self._unsupported() if small else None
-        doubt = doubt or self._formless(answer)
+        doubt = doubt or self._formless(answer) or self._outside(answer)
         if doubt is None or self._doubts.get(doubt.guard, 0) >= MOST_DOUBTS:
             return None
         self._doubts[doubt.guard] = self._doubts.get(doubt.guard, 0) + 1
@@ -52,6 +52,16 @@ class Answers:
     def completed(self, answer: str) -> str:
         """Give the answer in the task's form, as far as that needs no thought: dropped names, rounding."""
         return rounded(self.task, completed(self.task, answer, self._shown))
+
+    def _outside(self, answer: str) -> Nudge | None:
+        choices = outside(self.task, answer)
+        if not choices:
+            return None
+        told = "; ".join(
+            f"{name} must be one of {', '.join(map(repr, words))}, as the task says"
+            for name, words in choices.items()
+        )
+        return Nudge("answer_form", f"{told}. Give the whole answer again in its form.")
 
     def _formless(self, answer: str) -> Nudge | None:
         names = missing(self.task, answer)

@@ -18,6 +18,7 @@ from nbagent.guards import End
 from nbagent.models.window import Window
 from nbagent.prompt import text_named
 from nbagent.protocols import Variable
+from nbagent.repetition import signature
 from nbagent.turns import BYTES_PER_TOKEN, Step, encode, tokens_of
 
 #: The share of the window that requests may take; the rest is for replies and what estimates miss.
@@ -94,6 +95,36 @@ def compacted(
     return event.model_copy(update={"tokens_after": conversation.tokens_after(event)})
 
 
+def without_copies(conversation: Conversation) -> Compacted | None:
+    """Decide to take out what the model sent again although it had failed: small models copy what they see.
+
+    How it failed stays, and in few words what was done before it. None where the last step observed nothing.
+    """
+    conversation.settle()
+    folded, task, _ = conversation.split(0)
+    last = folded[-1]
+    if not isinstance(last, Step) or not last.observations:
+        return None
+    copied = [signature(action) for action in last.actions]
+    before = [
+        turn
+        for turn in folded
+        if turn is not task
+        and not (isinstance(turn, Step) and [signature(action) for action in turn.actions] == copied)
+    ]
+    parts = [note_text(before, LEAST_ROOM, nonce=conversation.nonce)] if before else []
+    note = "\n\n".join([*parts, "\n".join([text_named("start_anew"), *(seen.text for seen in last.observations)])])
+    event = Compacted(
+        kept_steps=0,
+        note=note,
+        by="mechanical",
+        why="the model sent again what had failed",
+        tokens_before=conversation.estimated_tokens,
+        tokens_after=0,
+    )
+    return event.model_copy(update={"tokens_after": conversation.tokens_after(event)})
+
+
 def _kept(conversation: Conversation, room: int, wanted: int) -> tuple[int, dict[str, str]]:
     """Give how many of the last steps stay, and shorter texts for what the last one saw, if it must be."""
     _, _, steps = conversation.split(len(conversation.turns))
@@ -142,6 +173,7 @@ class Compactor:
     _estimated: int = 0  #: of the request that was sent last
     _first: bool = True
     _done: bool = False  #: there was a compaction in this step
+    _copied: bool = False  #: the model sent again what had failed
 
     @property
     def limit(self) -> int:
@@ -151,6 +183,7 @@ class Compactor:
     async def make_room(self) -> End | None:
         """Compact before a step where it is needed; end the run where nothing could help."""
         self._done = False
+        self._leave_copies_out()
         self.conversation.settle()
         large = self.conversation.estimated_tokens > SMALL_WINDOW * SHARE
         self._hear(await self.window.said(WINDOW_SECONDS if self._first and large else 0))
@@ -163,6 +196,16 @@ class Compactor:
             await self._compact(why, self.limit, ask=self.window.tokens >= SUMMARY_WINDOW)
         self._estimated = self.conversation.estimated_tokens
         return None
+
+    def copied(self) -> None:
+        """Take note that the model sent again what had failed; before the next step it is taken out."""
+        self._copied = True
+
+    def _leave_copies_out(self) -> None:
+        if self._copied and (event := without_copies(self.conversation)) is not None:
+            self.emit(event)
+            self.window.begin_anew()
+        self._copied = False
 
     async def after_overflow(self, overflow: ContextOverflow) -> bool:
         """Compact because the server refused the request; False where that was done before or cannot help."""

@@ -64,16 +64,24 @@ def describe_file(path: Path, folder: Path) -> str:
         return f"{title}: {len(rows)} rows"
     header, body = rows[0], rows[1:]
     count = f"over {len(body)}" if more else str(len(body))
-    # Told as the call that reads it: a small model passes over a mere mention of the separator.
-    read = f"pd.read_csv({str(name)!r}, sep={dialect.delimiter!r})"
-    separator = "" if dialect.delimiter == "," else f"; read it with {read}"
-    lines = [f"{title}: {count} rows, {len(header)} columns{separator}"]
+    lines = [f"{title}: {count} rows, {len(header)} columns{_how_to_read(str(name), dialect.delimiter, header)}"]
     for index, column in enumerate(header[:MOST_COLUMNS]):
         values = [row[index].strip() for row in body if index < len(row)]
         lines.append(f"  - {column!r}: {_column(values)}")
     if len(header) > MOST_COLUMNS:
         lines.append(f"  - and {len(header) - MOST_COLUMNS} more columns")
     return "\n".join(lines)
+
+
+def _how_to_read(name: str, delimiter: str, header: Sequence[str]) -> str:
+    """Give the call that reads a table with odd separators or names: a mere mention is passed over."""
+    separator = "" if delimiter == "," else f", sep={delimiter!r}"
+    spaced = any(column != column.strip() for column in header)
+    if not separator and not spaced:
+        return ""
+    why = "; spaces stand around column names" if spaced else ""
+    strip = ".rename(columns=str.strip)" if spaced else ""
+    return f"{why}; read it with pd.read_csv({name!r}{separator}){strip}"
 
 
 def _sniff(sample: str) -> type[csv.Dialect] | csv.Dialect:

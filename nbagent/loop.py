@@ -178,11 +178,19 @@ class Loop:
         self._answers.acted(result.status, result.text)
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
-        return self._heed(self.guards.acted(action, result.status, told, result.changes))
+        word = self.guards.acted(action, result.status, told, result.changes)
+        if isinstance(word, Nudge) and word.guard == "repeating" and result.status != "ok" and self._small:
+            self.beside.compactor.copied()
+        return self._heed(word)
+
+    @property
+    def _small(self) -> bool:
+        """Whether the model is taken for a small one: it acts in text."""
+        return self.terms.dialect.name != "tools"
 
     def _answered(self, answer: str) -> End | None:
         answer = self._answers.completed(answer)
-        doubt = self._answers.doubt(answer, small=self.terms.dialect.name != "tools")
+        doubt = self._answers.doubt(answer, small=self._small)
         if doubt is not None and self.step < self.guards.max_steps:
             return self._heed(doubt)
         self._answer = answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.answer_form import completed, missing, rounded
+from nbagent.answer_form import completed, missing, outside, rounded
 
 ONE = 'Is it normal?\nAnswer format: @status[status], where "status" is either "Normal" or "Not Normal".'
 TWO = "Answer format: @mean_wage[mean_value] @std_wage[std_value], numbers rounded to two decimal places."
@@ -59,3 +59,29 @@ def test_a_placeholder_is_no_value() -> None:
     assert missing(TWO, "@mean_wage[mean_value] @std_wage[4.66]") == ["mean_wage"]
     assert missing(TWO, "@mean_wage[] @std_wage[4.66]") == ["mean_wage"]
     assert missing("Mail bob@example.com", "done") == []
+
+
+CHOICE = (
+    'Test it at "alpha" 0.05.\nAnswer format: @p[p_value] @is_normal[str]\n'
+    'where "p_value" is a number, rounded to four decimal places. where "str" is a string that can be either '
+    '"yes" or "no" based on the "p_value".'
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ("@p[0.0000] @is_normal[False]", ["is_normal"]),
+        ("@p[0.0000] @is_normal[no]", []),
+        ("@p[0.0000] @is_normal['no']", []),
+        ("@p[0.0000]", []),  # dropped, not wrong
+    ],
+)
+def test_a_value_is_one_of_the_choices_that_the_task_leaves(answer: str, names: list[str]) -> None:
+    assert list(outside(CHOICE, answer)) == names
+
+
+def test_words_in_quotes_are_no_choices_unless_the_task_says_either() -> None:
+    task = '@name[text]\nwhere "text" is a name such as "Bob" or "Eve".'
+    assert outside(task, "@name[Ada]") == {}
+    assert outside(ONE, "@status[False]") == {"status": ["Normal", "Not Normal"]}

@@ -23,8 +23,10 @@ def test_a_table_is_told_by_its_columns_types_gaps_and_examples(tmp_path: Path) 
     assert "'price': number, 1 missing" in text
 
 
-def test_spaces_in_column_names_are_visible(tmp_path: Path) -> None:
-    assert "' DIR'" in describe_file(write(tmp_path / "t.csv", "A, DIR\n1,2\n"), tmp_path)
+def test_spaces_around_column_names_are_visible_and_taken_off_by_the_call_that_reads_it(tmp_path: Path) -> None:
+    text = describe_file(write(tmp_path / "t.csv", "A; DIR\n1;2\n"), tmp_path)
+    assert "' DIR'" in text
+    assert "read it with pd.read_csv('t.csv', sep=';').rename(columns=str.strip)" in text
 
 
 def test_other_separators_are_noticed_and_said(tmp_path: Path) -> None:

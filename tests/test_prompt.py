@@ -44,6 +44,7 @@ HOLDS = {
     "after_silence": ["Nothing was printed", "print what is asked"],
     "after_error": ["whole code again", "{line}"],
     "after_error_again": ["without this line", "{line}"],
+    "start_anew": ["not the user's words", "sent again unchanged", "still holds all its variables"],
     "note": ["not the user's words", "still holds all its variables"],
     "summary": ["not from the user", "every condition that the user set", "exact numbers", "what remains"],
     "approach_debugging": [

@@ -133,3 +133,26 @@ async def test_an_example_that_never_ends_is_not_run_and_the_model_is_told(noteb
     await notebook.cell(unclear, acts("fenced", "print('sure')"), answers("fenced", "ok"), dialect="fenced")
     assert ran(notebook) == ["print('sure')"]
     assert "never closed" in notebook.view.of(Nudged)[0].text
+
+
+COPIED = "rows2 = rows[0]['cost']\nprint(rows2)"
+
+
+@pytest.mark.parametrize("dialect", ["json", "fenced"])
+async def test_a_small_model_that_copies_its_failing_code_sees_it_no_more(
+    notebook: Notebook, dialect: str
+) -> None:
+    finished = await notebook.cell(
+        acts(dialect, READ),
+        acts(dialect, COPIED),
+        acts(dialect, COPIED),
+        acts(dialect, MEAN),
+        answers(dialect, "2.0"),
+        dialect=dialect,
+    )
+    assert finished.answer == "2.0"
+    before, after = (json.dumps(body["messages"], ensure_ascii=False) for body in notebook.last(3)[:2])
+    assert "print(rows2)" in before
+    assert "print(rows2)" not in after
+    for words in ("taken out of this conversation", "KeyError: 'cost'", "Task: count"):
+        assert words in after

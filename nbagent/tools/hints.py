@@ -106,9 +106,13 @@ def _columns(message: str, columns: Sequence[str]) -> str:
         for match in difflib.get_close_matches(_fold(name), list(folded), n=1, cutoff=0.6)
         if name not in columns
     ]
+    spaced = {column.strip() for column in columns if column != column.strip()}
+    strip = " Spaces stand around the names: take them off first, df = df.rename(columns=str.strip)."
     listed = ", ".join(map(repr, columns[:MOST_COLUMNS]))
     more = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
     use = f" Use {' and '.join(map(repr, dict.fromkeys(nearest)))}." if nearest else ""
+    if spaced & {name.strip() for name in asked}:
+        use = strip
     return f"There is no such column.{use} The columns are: {listed}{more}."
 
 
