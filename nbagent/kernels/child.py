@@ -287,13 +287,18 @@ class SocketChild(Child):
         if not hasattr(os, "waitid"):
             code = await provisioner.poll()
             return "" if code is None else how_it_ended(code)
-        try:
-            end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
-        except ChildProcessError:  # someone in this process waits for every child
-            return "has ended"
-        if end is None:
-            return ""
-        return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+        clock = asyncio.get_running_loop().time
+        until = clock() + EXIT_GRACE
+        while True:
+            try:
+                end = os.waitid(os.P_PID, provisioner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222
+            except ChildProcessError:  # someone in this process waits for every child
+                return "has ended"
+            if end is not None:
+                return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+            if clock() > until or not is_over(provisioner.pid):
+                return ""
+            await asyncio.sleep(0.002)  # its threads end one after the other
 
     async def interrupt(self) -> None:
         """Interrupt what runs, in this kernel's own process group."""
@@ -320,6 +325,15 @@ def _own_log(path: Path) -> BinaryIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
     descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o600)
     return os.fdopen(descriptor, "a+b", buffering=0)
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process has ended, though its threads or its parent may need a moment more. Linux; else false."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return Path("/proc/self/stat").exists()
+    return state in b"ZX"
 
 
 def how_it_ended(code: int) -> str:

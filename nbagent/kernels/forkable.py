@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 
 from nbagent.errors import KernelError
 from nbagent.kernels.channels import Channels
-from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended
+from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended, is_over
 from nbagent.kernels.wire_channels import WireChannels
 from nbagent.kernels.zygote.wire import RESUME, Unpacker, pack, receive
 
@@ -134,8 +134,19 @@ class ForkableChild(Child):
         if end is not None:
             return how_it_ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
         self._listen()
+        if self.worker and self.worker not in self._ends and is_over(self.worker):
+            await self._told_how_within(EXIT_GRACE)
+            if self.worker not in self._ends:
+                return "has ended"
         code = self._ends.get(self.worker)
         return "" if code is None else how_it_ended(code)
+
+    async def _told_how_within(self, seconds: float) -> None:
+        """Wait for the keeper's word on a worker that has ended: it may come a moment later."""
+        until = time.monotonic() + seconds
+        while self.worker not in self._ends and time.monotonic() < until:
+            await asyncio.sleep(0.002)
+            self._listen()
 
     async def interrupt(self) -> None:
         """Interrupt what runs; keeper and sleepers ignore it."""

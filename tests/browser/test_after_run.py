@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Start
 from tests.browser.lab import Lab, Notebook
-from tests.scripted_server import C, Gate, final, run_code, sse
+from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
 
 BUTTONS = ["Insert cells below", "Export", "Undo last step", "Continue", "Ask again"]
 
@@ -111,3 +111,31 @@ def test_a_step_is_undone_by_a_click_while_the_run_goes_on_and_after_it(start: S
     assert "a is 1" in notebook.outputs(1)[0]["data"]["text/plain"]
     notebook.cell(1).locator(".nba-undo").click()
     expect(notebook.cell(1).locator(".nba-after-said")).to_contain_text("Undone: 1 step that ran code.")
+
+
+def test_a_table_that_was_made_smaller_is_whole_again_after_undo(start: Start, server: ScriptedServer) -> None:
+    drop = "df.drop(columns=['price'], index=df.index[2:], inplace=True)\nopen('left.csv', 'w').write('x')\ndf"
+    notebook = start(
+        [
+            "import pandas as pd\ndf = pd.DataFrame({'price': range(1000), 'town': 'Rome'})",
+            "%%agent --approve off\nkeep what matters",
+            "%agent undo",
+            "%%agent\nand now?",
+            "print('mine', df.shape)",
+        ],
+        [run_code("df.describe()"), run_code(drop), final("Two rows."), run_code("df.tail(1)"), final("All there.")],
+    )
+    for index in (0, 1):
+        notebook.run(index)
+    expect(notebook.cell(1)).to_contain_text("Two rows.")
+    notebook.run(2)
+    assert "Undone: 1 step that ran code." in notebook.text(2)
+    assert "As before: df. Files removed again: left.csv." in notebook.text(2)
+    assert notebook.outputs(1)[0]["data"]["text/plain"].count("undone") == 1
+    for index in (3, 4):
+        notebook.run(index)
+    told = str(server.bodies[-1]["messages"])
+    assert "The user has undone your last code cell (step 2 of run 1)." in told
+    assert "999    999  Rome" in told
+    assert notebook.text(4).strip() == "mine (1000, 2)"
+    assert not (notebook.lab.folder / "left.csv").exists()

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from nbagent.errors import CheckpointDeclined
 from nbagent.kernels.checkpoints import CheckpointKernel
+from nbagent.kernels.forkable import ForkableChild
 from tests.kernels.running import make_kernel, run, value
 
 pytestmark = [
@@ -171,6 +172,25 @@ async def test_with_an_older_checkpoint_it_is_told_what_is_back_and_what_is_not(
     assert "a" in ran.executed.back_names
     assert "b" not in ran.executed.back_names
     assert await value(kernel, "a, b, 'later' in dir()") == "1 1 False"
+
+
+async def test_a_death_between_two_executions_is_waited_for_where_the_keeper_tells_of_it_late(
+    kernel: CheckpointKernel,
+) -> None:
+    child = kernel._child
+    assert isinstance(child, ForkableChild)
+    assert child._process is not None
+    await kernel.checkpoint()
+    keeper, worker = child._process.pid, child.worker
+    os.kill(keeper, signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
+    asyncio.get_running_loop().call_later(0.2, os.kill, keeper, signal.SIGCONT)
+    while psutil.Process(worker).status() != psutil.STATUS_ZOMBIE:
+        await asyncio.sleep(0.005)
+    ran = await run(kernel, "print('not run')")
+    assert (ran.executed.status, ran.outputs) == ("died", [])
+    assert ran.executed.error.endswith("(SIGKILL) before this code, which was not run")
+    assert await value(kernel, "1") == "1"
 
 
 async def test_a_checkpoint_that_the_system_ended_is_passed_over(kernel: CheckpointKernel) -> None:
