@@ -34,6 +34,7 @@ from nbagent.states import CheckpointDeclined as CheckpointDeclined
 from nbagent.states import CheckpointMade as CheckpointMade
 from nbagent.states import Replaced as Replaced
 from nbagent.states import StateEvent
+from nbagent.states import StateLost as StateLost
 from nbagent.states import Undone as Undone
 
 
@@ -267,13 +268,6 @@ class KernelDied(Event):
     why: str
 
 
-class StateLost(Event):
-    """The kernel's variables are gone; `names` are those that were known."""
-
-    type: Literal["StateLost"] = "StateLost"
-    names: list[str]
-
-
 class Shared(Event):
     """A variable of the user's was copied into the agent's kernel. `file` holds it for a re-run."""
 
@@ -357,7 +351,6 @@ AnyEvent = (
     | Retrying
     | KernelStarted
     | KernelDied
-    | StateLost
     | Shared
     | FilesChanged
     | PackagesImported

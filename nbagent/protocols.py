@@ -137,6 +137,7 @@ class WentBack:
     back: tuple[str, ...]  #: are as they were then
     gone: tuple[str, ...]  #: did not exist then
     cut: str = ""  #: connections that have to be opened anew, in words
+    ended: tuple[str, ...] = ()  #: names of programs that the code had started since, and that were ended
 
 
 class Checkpoints(Protocol):

@@ -23,6 +23,17 @@ class CheckpointDeclined(Event):
     why: str
 
 
+class StateLost(Event):
+    """The kernel's variables are gone; `names` are those that were known.
+
+    Where an earlier state was gone back to, `restored` is its mark, and what was there before it is there again.
+    """
+
+    type: Literal["StateLost"] = "StateLost"
+    names: list[str]
+    restored: str = ""
+
+
 class Replaced(Event):
     """Code in the user's own kernel (kind `live`) rebound, deleted or shadowed these names of theirs."""
 
@@ -47,4 +58,4 @@ class Undone(Event):
     note: str = ""  #: what is to know besides, for people
 
 
-StateEvent = CheckpointMade | CheckpointDeclined | Replaced | Undone
+StateEvent = CheckpointMade | CheckpointDeclined | StateLost | Replaced | Undone

@@ -13,6 +13,7 @@ from nbagent.events import (
     ActionProposed,
     ActionStarted,
     ApprovalAsked,
+    CheckpointMade,
     Event,
     KernelDied,
     KernelStarted,
@@ -66,8 +67,15 @@ class Step:
     state_lost_before: bool = False
     placed: bool = False
     seq: int = 0  #: of its `ActionStarted`
+    mark: str = ""  #: of the kernel's state before it
     undone: bool = False
+    gone: bool = False  #: what it did went with a kernel that died: an earlier state was gone back to
     needed: bool = False  #: it failed, but a later cell needs what it bound
+
+    @property
+    def holds(self) -> bool:
+        """Whether what it did is still there, as far as the kernel's end and undo are concerned."""
+        return not (self.died or self.undone or self.gone)
 
     @property
     def raised(self) -> bool:
@@ -77,7 +85,7 @@ class Step:
     @property
     def runs(self) -> bool:
         """Whether it is a code cell of the export."""
-        if not self.started or not self.code or self.died or self.undone or calls_the_agent(self.code):
+        if not self.started or not self.code or not self.holds or calls_the_agent(self.code):
             return False
         return self.status == "ok" or self.needed
 
@@ -109,6 +117,7 @@ class _Reader:
         self._finished: Step | None = None
         self._kernels = 0
         self._lost = False
+        self._death = ""
 
     def take(self, event: Event) -> None:
         match event:
@@ -134,10 +143,16 @@ class _Reader:
                 for item in self.items:
                     if isinstance(item, Step) and item.seq in event.actions:
                         item.undone = True
+            case CheckpointMade():
+                if (step := self._step_of(event)) is not None:
+                    step.mark = event.mark
             case KernelDied():
-                self._lose(Lost(event.run, event.step, why=event.why))
+                self._end_open()
+                self._death = event.why  # no loss yet: the state before may be there again
             case StateLost():
-                self._lose(Lost(event.run, event.step, names=event.names))
+                if not self._went_back(event.restored):
+                    self._lose(Lost(event.run, event.step, self._death, event.names))
+                self._death = ""
             case KernelStarted():
                 self._kernels += 1
                 if self._kernels > 1 and not event.resumed:
@@ -194,9 +209,23 @@ class _Reader:
                 self._open = [other for other in self._open if other is not step]
                 self._finished = step
 
-    def _lose(self, lost: Lost) -> None:
+    def _went_back(self, mark: str) -> bool:
+        """Take out what was done since the state that was gone back to; false where that is not known."""
+        ran = [item for item in self.items if isinstance(item, Step) and item.started]
+        marks = [step.mark for step in ran]
+        if not mark or mark not in marks:
+            return False
+        self._end_open()
+        for step in ran[len(marks) - 1 - marks[::-1].index(mark) :]:
+            step.gone = True
+        return True
+
+    def _end_open(self) -> None:
         for step in self._open:
             step.died = step.died or (step.started and not step.status)
+
+    def _lose(self, lost: Lost) -> None:
+        self._end_open()
         last = self.items[-1] if self.items else None
         if self._lost and isinstance(last, Lost):
             last.why, last.names = last.why or lost.why, last.names or lost.names
@@ -213,8 +242,7 @@ def read_items(events: Iterable[Event]) -> list[Item]:
     reader.end()
     items = [item for position, item in enumerate(reader.items) if not _is_the_answer(reader.items, position)]
     ran = [item for item in items if isinstance(item, Step) and item.started and item.code]
-    ran = [step for step in ran if not step.died and not step.undone]
-    ran = [step for step in ran if step.status == "ok" or step.raised]
+    ran = [step for step in ran if step.holds and (step.status == "ok" or step.raised)]
     candidates = [Candidate(step.code, step.status == "ok", step.state_lost_before) for step in ran]
     for index in needed_failures(candidates):
         ran[index].needed = True

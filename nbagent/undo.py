@@ -21,6 +21,7 @@ from nbagent.tools.cell_names import names_of
 from nbagent.tools.code import RunCode
 from nbagent.tools.sharing import Sharing
 
+MOST_NAMED = 5
 NO_CHECKPOINTS = "none was kept (--checkpoints on, Linux only)"
 
 
@@ -47,7 +48,9 @@ def undoable(events: Sequence[Event]) -> list[Undoable]:
     undone = {seq for event in events if isinstance(event, Undone) for seq in event.actions}
     for event in events:
         if isinstance(event, StateLost) or (isinstance(event, KernelStarted) and not event.resumed):
-            found = [one for one in found if not one.in_kernel]
+            restored = event.restored if isinstance(event, StateLost) else ""
+            there = next((at for at, one in enumerate(found) if restored and one.mark == restored), 0)
+            found = found[:there] + [one for one in found[there:] if not one.in_kernel]
             calls.clear()
         elif isinstance(event, ActionStarted) and event.code and event.tool == RunCode.name:
             found.append(Undoable(event.seq, event.run, event.step, "", NO_CHECKPOINTS))
@@ -178,8 +181,9 @@ def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bo
         told.append(f"Gone: {', '.join(went.gone)}.")
     if went.back:
         told.append(f"Back as they were: {', '.join(went.back)}.")
-    if went.cut:
-        told.append(f"To be opened anew: {went.cut}.")
+    note = _note(went)
+    if note:
+        told.append(note)
     told.append(f"{files}." if files else "Files and other systems are as the undone cells left them.")
     return Undone(
         actions=[one.started for one in targets],
@@ -188,8 +192,17 @@ def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bo
         back=list(went.back),
         gone=list(went.gone),
         files=files,
-        note=f"To be opened anew: {went.cut}." if went.cut else "",
+        note=note,
     )
+
+
+def _note(went: WentBack) -> str:
+    """Say what became of connections and of programs that had been started."""
+    words = [f"To be opened anew: {went.cut}."] if went.cut else []
+    if went.ended:
+        more = f" and {len(went.ended) - MOST_NAMED} more" if len(went.ended) > MOST_NAMED else ""
+        words.append(f"Programs that they had started were ended: {', '.join(went.ended[:MOST_NAMED])}{more}.")
+    return " ".join(words)
 
 
 def undone_in_words(undone: Undone) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,10 @@ from nbagent import Agent
 from nbagent.cli import main
 from nbagent.errors import UsageError
 from nbagent.events import CheckpointDeclined, CheckpointMade, KernelDied, StateLost, Undone
+from nbagent.kernels.checkpoints import CheckpointKernel
+from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.export import export_notebook
+from nbagent.steps import Step, read_items
 from nbagent.undo import undone_in_words
 from nbagent.view.trace import Trace
 from tests.scripted_server import C, F, Response, ScriptedServer, T, final, run_code, sse
@@ -106,6 +112,45 @@ def test_a_kernel_that_dies_goes_back_to_the_state_before_the_code_which_is_not_
     assert "[1, 2, 3]" in str(server.bodies[3]["messages"][-1]["content"])
     assert [type(event) for event in events if isinstance(event, KernelDied | StateLost)] == [KernelDied]
     assert len([event for event in events if isinstance(event, CheckpointMade)]) == 3
+    assert clean_cells(events) == ["rows = [1, 2, 3]", "print(rows)"], "nothing was lost with the kernel"
+
+
+@linux
+def test_after_a_death_that_an_older_state_came_back_from_what_was_before_it_counts_and_is_undoable(
+    server: ScriptedServer,
+) -> None:
+    die = "import os; os._exit(9)"
+    server.responses = [run_code("x = 1"), run_code("y = 2"), final("done"), run_code(die), run_code("z = x + 1")]
+    server.responses.append(final("done"))
+    with Agent(checkpoints="on") as agent:
+        agent.run_sync("count")
+        assert agent.session is not None
+        kernel, events = agent.session.kernel, agent.session.events
+        assert isinstance(kernel, CheckpointKernel)
+        until = time.monotonic() + 10
+        while len(kernel._sleepers) < 3:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.kill(list(kernel._sleepers.values())[-1].pid, signal.SIGKILL)  # the state before the code that dies
+        agent.run_sync("die")
+        assert [event.names for event in events if isinstance(event, StateLost)] == [["y"]]
+        steps = [item for item in read_items(events) if isinstance(item, Step)]
+        assert [step.code for step in steps if step.runs] == ["x = 1", "z = x + 1"]
+        assert clean_cells(events) == ["x = 1", "z = x + 1"]
+        assert agent.undo_sync(2).gone == ["x", "z"]
+        with pytest.raises(UsageError, match="there is nothing to undo"):
+            agent.undo_sync()
+
+
+@linux
+def test_programs_of_a_step_that_is_undone_end_and_are_told(server: ScriptedServer) -> None:
+    start = "import subprocess; subprocess.Popen(['sleep', '300'])"
+    server.responses = [run_code("x = 1"), run_code(f"import time; time.sleep(0.05); {start}"), final("done")]
+    with Agent(checkpoints="on", approve="off") as agent:
+        agent.run_sync("start it")
+        assert "Programs that they had started were ended: sleep." in undone_in_words(agent.undo_sync())
+        observed(server, "print(x)", agent)
+        assert "Programs that they had started were ended: sleep." in last_task(server)
 
 
 def test_without_a_checkpoint_undo_says_what_would_run_again_and_does_it_when_asked(

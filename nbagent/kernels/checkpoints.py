@@ -124,7 +124,7 @@ class CheckpointKernel(ProcessKernel):
             woken = await self._wake(child, mark)
             gone = tuple(sorted(before.keys() - self._known.keys()))
             differ = [name for name, one in self._known.items() if before.get(name) != one]
-            return WentBack(tuple(sorted(differ)), gone, _cut(woken))
+            return WentBack(tuple(sorted(differ)), gone, _cut(woken), tuple(sorted(woken["ended"])))
 
     async def _wake(self, child: ForkableChild, mark: str) -> dict[str, Any]:
         woken = await child.wake(mark)

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Protocol
 from nbagent.errors import KernelError
 from nbagent.kernels.channels import Channels
 from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended, is_over
+from nbagent.kernels.family import end_younger
 from nbagent.kernels.wire_channels import WireChannels
 from nbagent.kernels.zygote.wire import RESUME, Unpacker, pack, receive
 
@@ -212,7 +213,8 @@ class ForkableChild(Child):
     async def wake(self, mark: str) -> dict[str, Any]:
         """End the worker and let the sleeper `mark` go on in its place; younger ones end.
 
-        Gives what had to be cut. The mark stays: it can be woken again.
+        Gives what had to be cut, and as `ended` the names of the programs that the code had started since, which
+        end too. The mark stays: it can be woken again.
 
         Raises:
             KernelError: the sleeper is gone; so is its mark, and no worker runs.
@@ -222,6 +224,7 @@ class ForkableChild(Child):
             self.drop(younger)
         await self.kill_worker()
         sleeper = self.sleepers[mark]
+        ended = self._end_started_since(sleeper)
         channels = self.channels
         assert isinstance(channels, WireChannels)
         try:
@@ -229,9 +232,15 @@ class ForkableChild(Child):
         except (TimeoutError, OSError) as error:
             self.drop(mark)
             raise KernelError("the checkpoint's process is gone") from error
-        self.worker = woken["pid"]
+        self.worker, sleeper.pid = woken["pid"], woken["sleeper"]
         channels.replace(socket.socket(fileno=descriptor))
-        return woken
+        return {**woken, "ended": ended}
+
+    def _end_started_since(self, sleeper: Sleeper) -> list[str]:
+        if self._process is None:
+            return []
+        kept = {one.pid for one in self.sleepers.values()}
+        return end_younger(self._process.pid, sleeper.pid, kept)
 
     def drop(self, mark: str) -> None:
         """Forget a checkpoint."""

@@ -116,11 +116,12 @@ class Writer:
             code = self.parameters.put_into(code)
             self._code(self.texts.mask(code), "action", step, told, self.count, outputs, tags)
             return
-        if step.status == "ok" and not step.died and not step.undone:  # a tool without code
+        if step.status == "ok" and step.holds:  # a tool without code
             how = "was used"
         else:
             self.left_out += 1
             how = "stopped with the kernel" if step.died else _NOT_RUN.get(step.status, step.status)
+            how = "was lost when the kernel died" if step.gone and not step.died else how
             how = "was undone" if step.undone else how
             if self.clean:
                 return

@@ -197,7 +197,7 @@ def _tell_of_loss(executed: Executed, context: ToolContext) -> None:
     if executed.replaced:
         context.emit(Replaced(names=list(executed.replaced)))
     if executed.state_lost:
-        context.emit(StateLost(names=list(executed.lost_names)))
+        context.emit(StateLost(names=list(executed.lost_names), restored=executed.restored))
 
 
 async def _execute(code: str, context: ToolContext) -> tuple[list[Output], Executed, list[PackageChange]]:

@@ -123,7 +123,13 @@ def test_a_table_that_was_made_smaller_is_whole_again_after_undo(start: Start, s
             "%%agent\nand now?",
             "print('mine', df.shape)",
         ],
-        [run_code("df.describe()"), run_code(drop), final("Two rows."), run_code("df.tail(1)"), final("All there.")],
+        [
+            run_code("df.describe()"),
+            run_code(drop),
+            final("Two rows."),
+            run_code("df.tail(1)"),
+            final("All there."),
+        ],
     )
     for index in (0, 1):
         notebook.run(index)

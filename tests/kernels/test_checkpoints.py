@@ -130,6 +130,27 @@ async def test_a_thread_of_the_codes_own_is_a_reason_to_decline(kernel: Checkpoi
     assert await kernel.checkpoint()
 
 
+async def test_programs_that_were_started_since_are_ended_and_earlier_ones_go_on(kernel: CheckpointKernel) -> None:
+    start = "import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session={})"
+    await run(kernel, start.format(False))
+    earlier = int(await value(kernel, "p.pid"))
+    await asyncio.sleep(0.03)
+    mark = await kernel.checkpoint()
+    for apart in (False, True):  # the second time, the state that is kept is another process
+        await asyncio.sleep(0.03)
+        await run(kernel, start.format(apart))
+        later = int(await value(kernel, "p.pid"))
+        await run(kernel, "nested = subprocess.Popen(['sh', '-c', 'sleep 300; true']); time.sleep(0.1)")
+        went = await kernel.go_back(mark)
+        assert went.ended == ("sh", "sleep", "sleep")
+        assert psutil.Process(earlier).is_running()
+        psutil.wait_procs([psutil.Process(later)] if psutil.pid_exists(later) else [], 5)
+        assert not psutil.pid_exists(later)
+        assert await value(kernel, "p.pid") == str(earlier)
+        assert (await kernel.go_back(mark)).ended == ()
+    os.kill(earlier, signal.SIGKILL)
+
+
 async def test_a_thread_pool_that_waits_goes_on_working(kernel: CheckpointKernel) -> None:
     await run(kernel, "from concurrent.futures import ThreadPoolExecutor; pool = ThreadPoolExecutor(2)")
     assert await value(kernel, "sum(pool.map(abs, range(9)))") == "36"

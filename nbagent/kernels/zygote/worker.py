@@ -175,7 +175,7 @@ class Family:
         denied = forking.deny_sqlite(files, kernel.shell.user_ns)
         forking.renew_executors()
         forking.forget_children()
-        woken = {"pid": os.getpid(), "connections": cut, "databases": denied}
+        woken = {"pid": os.getpid(), "sleeper": pid, "connections": cut, "databases": denied}
         kernel.wire.send(RESUME, [json.dumps(woken).encode()], [hosts_end.fileno()])
         hosts_end.close()
         self._wake(own_end)
