@@ -1,4 +1,4 @@
-"""Events of what a result came from: the packages that code imported and the files that it found."""
+"""Events of what a result came from: packages that code imported, files that it found, the user's own cells."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ class DataFilesSeen(Event):
 
     type: Literal["DataFilesSeen"] = "DataFilesSeen"
     files: list[DataFile]
+
+
+class UsersCells(Event):
+    """The user's cells that ran in the kernel which the agent's code works in, or in the one it is a copy of.
+
+    Those that the event before told are left out, unless `anew`: then the copy is a new one.
+    """
+
+    type: Literal["UsersCells"] = "UsersCells"
+    cells: list[str]
+    names: dict[str, str]  #: the variables that there are, each with type and summary
+    anew: bool = False
+
+
+ProvenanceEvent = PackagesImported | DataFilesSeen | UsersCells

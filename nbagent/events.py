@@ -1,7 +1,6 @@
 """The event vocabulary: one typed fact in the session log.
 
-Everything that happens is an event, appended to the log before it is shown; views, exports, resume and
-replay are functions of the log. This module knows values only: no files, no kernels, no rendering.
+Everything that happens is one, appended to the log before it is shown; all else is a function of the log.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from nbagent.event_base import Usage as Usage
 from nbagent.event_provenance import DataFile as DataFile
 from nbagent.event_provenance import DataFilesSeen as DataFilesSeen
 from nbagent.event_provenance import PackagesImported as PackagesImported
+from nbagent.event_provenance import ProvenanceEvent
+from nbagent.event_provenance import UsersCells as UsersCells
 from nbagent.mind import AsideAnswered as AsideAnswered
 from nbagent.mind import AsideAsked as AsideAsked
 from nbagent.mind import Compacted as Compacted
@@ -353,8 +354,7 @@ AnyEvent = (
     | KernelDied
     | Shared
     | FilesChanged
-    | PackagesImported
-    | DataFilesSeen
+    | ProvenanceEvent
     | Adopted
     | StateEvent
     | RunFinished

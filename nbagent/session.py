@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from nbagent.events import (
     Event,
     FilesChanged,
     KernelRestored,
-    KernelStarted,
     RunFinished,
     RunStarted,
     SessionResumed,
@@ -96,6 +94,7 @@ class Session:
         self._said: set[str] = set()
         self._nonce = self._past.nonce or workplace.new_nonce()
         self._sharing = Sharing()
+        self._users_cells = workplace.UsersHistory()
         self.kept: dict[type[Any], Any] = {}  # what tools keep for the session, by its class
         tools = built_in(self.folder, self._sharing)
         self._run_code = next(tool for tool in tools if isinstance(tool, RunCode))
@@ -343,15 +342,11 @@ class Session:
         await self.kernel.start()
         if not self._kernel_told or self.kernel.generation != before:
             resumed, self._kernel_told = bool(self._past.runs) and not self._kernel_told, True
-            self._emit(
-                KernelStarted(
-                    generation=self.kernel.generation,
-                    kind=settings.kernel,
-                    python=settings.python or platform.python_version(),
-                    confinement=self.kernel.confinement,
-                    resumed=resumed,
-                )
-            )
+            self._emit(workplace.kernel_started(self.kernel, settings, resumed))
+            self._users_cells.begin_anew()
+        if self._host is not None and self.kernel.has_the_users:
+            for event in await self._users_cells.news(self._host, settings.kernel):
+                self._emit(event)
 
     def _run_context(self, settings: Settings, observation_characters: int, image_pixels: int = 0) -> RunContext:
         return RunContext(

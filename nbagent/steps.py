@@ -29,6 +29,7 @@ from nbagent.events import (
     StateLost,
     Thought,
     Undone,
+    UsersCells,
 )
 from nbagent.needed_cells import Candidate, needed_failures
 
@@ -40,6 +41,7 @@ _WITHOUT_CELL = frozenset({"final_answer", "bring_variable"})
 _AGENT = re.compile(
     r"""^\s*%{1,2}agent\b|^\s*(?:import|from)\s+nbagent\b|_magic\(\s*['"]agent['"]""", re.MULTILINE
 )
+_LOADS_THE_AGENT = re.compile(r"^\s*%(?:re)?load_ext\s+nbagent\s*$", re.MULTILINE)
 
 
 def calls_the_agent(code: str) -> bool:
@@ -105,7 +107,25 @@ class Lost:
     names: list[str] = field(default_factory=list)
 
 
-Item = Step | Lost | RunStarted | RunFinished | Thought | Reasoning | Shared | PlanMade
+@dataclass
+class Yours:
+    """One of the user's own cells, before the agent's code that follows."""
+
+    run: int
+    step: int
+    code: str
+
+
+@dataclass
+class Given:
+    """The user's variables as the agent's code found them, by name, each with type and summary."""
+
+    run: int
+    step: int
+    names: dict[str, str]
+
+
+Item = Step | Lost | Yours | Given | RunStarted | RunFinished | Thought | Reasoning | Shared | PlanMade
 
 
 class _Reader:
@@ -130,6 +150,11 @@ class _Reader:
                 self._plan_stands(event)
             case Shared():
                 self._share(event)
+            case UsersCells():
+                self.items.append(Given(event.run, event.step, event.names))
+                cells = [_LOADS_THE_AGENT.sub("", cell).strip("\n") for cell in event.cells]
+                mine = [cell for cell in cells if cell.strip() and not calls_the_agent(cell)]
+                self.items.extend(Yours(event.run, event.step, cell) for cell in mine)
             case ActionProposed():
                 self._open.append(Step(event.run, event.step, event.call_id, event.tool, event.arguments))
             case ActionEdited() | ApprovalAsked() | ActionStarted() | OutputAdded() | ActionFinished():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import secrets
 import string
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 from nbagent.data_files import describe, named_files
 from nbagent.errors import NoRoom, SettingsError, TransferError
 from nbagent.event_base import ENVELOPE
-from nbagent.events import Event
+from nbagent.events import Event, KernelStarted, UsersCells
 from nbagent.host import IPythonHost
 from nbagent.kernels.branch import BranchKernel
 from nbagent.kernels.checkpoints import CheckpointKernel
@@ -39,6 +40,8 @@ NONCE_CHARACTERS = 4
 SMALL_WINDOW = 4096
 #: Faults in a row after which a tool rests, where the settings do not say.
 FAULTS, FAULTS_IF_STRICT = 3, 2
+#: Of the user's, that are kept for an export: more, and longer ones, are left out.
+MOST_CELLS, LONGEST_CELL = 1000, 20_000
 HIDDEN_FROM_KERNEL = (f"{ENVIRONMENT_PREFIX}API_KEY",)
 
 
@@ -139,6 +142,39 @@ def make_kernel(settings: Settings, folder: Path, session_folder: Path, host: Ho
     if settings.checkpoints == "on" and sys.platform == "linux":
         return CheckpointKernel(kept=settings.checkpoints_kept, memory_share=settings.checkpoint_memory, **options)
     return ProcessKernel(**options)
+
+
+def kernel_started(kernel: Kernel, settings: Settings, resumed: bool) -> KernelStarted:
+    """Tell of a kernel that was started."""
+    return KernelStarted(
+        generation=kernel.generation,
+        kind=settings.kernel,
+        python=settings.python or platform.python_version(),
+        confinement=kernel.confinement,
+        resumed=resumed,
+    )
+
+
+class UsersHistory:
+    """Which cells of the user's are in the log already: an export begins with those that it needs."""
+
+    def __init__(self) -> None:
+        self._anew, self._told = True, 0
+
+    def begin_anew(self) -> None:
+        """Take note that the agent's code works with a new copy of the user's variables, or for the first time."""
+        self._anew, self._told = True, 0
+
+    async def news(self, host: Host, kind: str) -> list[UsersCells]:
+        """Give what the log does not have yet, if anything; a branch has only what was there when it was made."""
+        if kind == "branch" and not self._anew:
+            return []
+        cells, variables = await host.call(lambda: (host.recent_cells(MOST_CELLS), host.variables()))
+        new = [cell for cell in cells[self._told :] if len(cell) <= LONGEST_CELL]
+        names = {one.name: f"{one.type} {one.summary}".strip() for one in variables[:MOST_CELLS]}
+        event = UsersCells(cells=new, names=names, anew=self._anew)
+        self._anew, self._told = False, len(cells)
+        return [event]
 
 
 class ChangedSince(IPythonHost):

@@ -24,6 +24,7 @@ from nbagent.kernels.forkable import ForkableChild
 from nbagent.kernels.probe import token_of
 from nbagent.protocols import Executed, Host, Variable
 
+LOADING_SECONDS = 20.0  #: within which the agent's own imports are over
 PARK_SECONDS = 1.0  #: within which the agent's thread comes to rest
 INSTEAD = "`--kernel fresh` copies the variables that it needs"
 
@@ -97,14 +98,17 @@ class BranchChild(ForkableChild):
             log,
             self._outcome_file,
         )
-        for attempt in range(BUSY_TRIES):
-            if attempt:
-                time.sleep(BUSY_PAUSE)
+        until, attempt = time.monotonic() + LOADING_SECONDS, 0
+        while True:
             with _parked(loop) as resting:
                 why = preflight.busy() if resting else "the agent's own thread did not come to rest"
                 if not why:
                     twin.fork(plan, host.shell, self._take)
                     return
+            attempt += why != preflight.LOADING
+            if attempt == BUSY_TRIES or time.monotonic() > until:
+                break
+            time.sleep(BUSY_PAUSE)
         raise KernelNotStarted(f"no branch now: {why}, and a fork could freeze your kernel; wait, or {INSTEAD}")
 
     def _take(self, pid: int) -> None:

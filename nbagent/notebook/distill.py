@@ -18,7 +18,7 @@ from nbagent.notebook.evidence import supporting
 from nbagent.notebook.slicing.flow import Flow
 from nbagent.notebook.slicing.knowledge import PURE_PACKAGES
 from nbagent.notebook.slicing.state import Import, Node, Source
-from nbagent.steps import Item, Lost, Step
+from nbagent.steps import Item, Lost, Step, Yours
 from nbagent.tools.risk import Grader
 
 _FIGURES = ("image/", "application/vnd.plotly", "application/vnd.vega", "application/vnd.bokeh")
@@ -56,18 +56,20 @@ def distill(items: Sequence[Item], events: Sequence[Event]) -> Distilled:
     result = Distilled(imports=list(dict.fromkeys(flow.imports[number].line for number in imports)))
     for index, (item, source) in enumerate(cells):
         rest = _without(source.code, [statement for statement in flow.imports if statement.cell == index])
+        if isinstance(item, Yours) and index not in kept:
+            continue
         if index in kept and (_does_something(rest) or isinstance(item, Shared)):
             result.kept[id(item)] = rest
             if index in roots:
                 result.roots[id(item)] = roots[index]
-        else:
+        elif not isinstance(item, Yours):
             only_imports = source.complete and not _does_something(rest) and rest != source.code
             why = "it only imports, and imports come first now" if only_imports else _why(flow.nodes[index])
             result.dropped.append(Dropped(item.run, item.step, why))
     return result
 
 
-def _cells(items: Sequence[Item]) -> Iterator[tuple[Step | Shared, Source]]:
+def _cells(items: Sequence[Item]) -> Iterator[tuple[Step | Shared | Yours, Source]]:
     """Give what the clean notebook executes, in order."""
     lost = False
     for item in items:
@@ -76,12 +78,17 @@ def _cells(items: Sequence[Item]) -> Iterator[tuple[Step | Shared, Source]]:
         elif isinstance(item, Step) and item.runs:
             yield item, Source(item.code, complete=not item.needed, state_lost_before=lost)
             lost = False
+        elif isinstance(item, Yours):
+            yield item, Source(item.code, state_lost_before=lost)
+            lost = False
         elif isinstance(item, Shared) and item.name.isidentifier():
             yield item, Source(f"{item.name} = object()", state_lost_before=lost)
             lost = False
 
 
-def _roots(items: Sequence[Item], cells: Sequence[Step | Shared], events: Sequence[Event]) -> dict[int, str]:
+def _roots(
+    items: Sequence[Item], cells: Sequence[Step | Shared | Yours], events: Sequence[Event]
+) -> dict[int, str]:
     numbers = {id(cell): index for index, cell in enumerate(cells)}
     roots: dict[int, str] = {}
     grader = Grader()

@@ -116,8 +116,9 @@ def verify_notebook_file(
 
 
 def _without(report: ExportReport) -> list[str]:
-    """Say which cells a distilled notebook does without, and why."""
+    """Say what the notebook needs and does not hold, and which cells a distilled one does without and why."""
+    needs = [f"It needs, and does not hold: {'; '.join(report.missing)}."] if report.missing else []
     if report.rung != "distilled":
-        return []
+        return needs
     kept = f"{report.code_cells} code cell{'s' if report.code_cells != 1 else ''} kept"
-    return [kept, *(f"  left out: run {d.run}, step {d.step}: {d.why}" for d in report.dropped)]
+    return [*needs, kept, *(f"  left out: run {d.run}, step {d.step}: {d.why}" for d in report.dropped)]

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from nbagent.events import Output, PlanMade, Reasoning, RunFinished, RunStarted, Shared, Thought
+from nbagent.notebook.beginnings import beginnings_of
 from nbagent.notebook.carried import carry
 from nbagent.notebook.distill import Distilled
 from nbagent.notebook.outputs import OutputCleaner
 from nbagent.notebook.parameters import Parameters
 from nbagent.notebook.prose import fenced, inert
 from nbagent.notebook.texts import Texts
-from nbagent.steps import Item, Lost, Step, source_of
+from nbagent.steps import Item, Lost, Step, Yours, source_of
 from nbagent.summing_up import UNFINISHED
 from nbagent.tools.cell_names import names_of
 
@@ -61,6 +62,7 @@ class Writer:
         begun = next(item for item in items if isinstance(item, RunStarted))
         first, later = _split_shared([item for item in items if self._is_kept(item)])
         self._shared(first)
+        self._beginnings = beginnings_of(self.items, self._is_kept)
         label = ""
         for position, item in enumerate(items):
             match item:
@@ -76,6 +78,9 @@ class Writer:
                     self._text(self._inert(item.text), "thought", item)
                 case Reasoning() if self.reasoning:
                     self._text(f"*Reasoning*\n\n{self._inert(item.text)}", "reasoning", item)
+                case Yours() if id(item) in self._beginnings.cells:
+                    code = self.distilled.kept.get(id(item), "") if self.distilled is not None else item.code
+                    self._code(self.texts.mask(code), "yours", item) if code else None
                 case Shared() if any(item is other for other in later):
                     self._shared([item])
                 case Step() if item.shown:
@@ -92,6 +97,11 @@ class Writer:
 
     def _setup(self, origin: Item) -> None:
         """Write what the cells start from: the parameters and, in a distilled notebook, the imports."""
+        self.missing += self._beginnings.unmade
+        if lines := self._beginnings.notes:
+            self._text(
+                "\n\n".join(f"*{heading}* {self._inert(names)}" for heading, names in lines), "note", origin
+            )
         if self.parameters.values:
             tags = {"tags": ["parameters"]}
             self._code(self.texts.mask(self.parameters.code), "parameters", origin, metadata=tags)
@@ -106,6 +116,8 @@ class Writer:
             self.left_out += 1
             return
         if step.runs:
+            if self.count == 0 and self._beginnings.unmade:
+                self._code(self.texts.mask(self._beginnings.check), "yours", step)
             self.count += 1
             outputs = self._outputs.cell(step.outputs, self.count)
             tags: dict[str, Any] = {"tags": ["raises-exception"]} if step.needed else {}

@@ -96,6 +96,14 @@ def test_undo_adopt_and_export_work_with_it(cells: Cells, server: ScriptedServer
     assert "Gone: made. As before: same." in undone, undone
     assert "2000.0 False" in told(cells, server, "print(array.sum(), 'made' in globals())")
     assert "branch.ipynb" in cells.text("%agent export branch.ipynb")
+    cells.run("%agent reset\nrows = [1, 2]")
+    cells.run("rows.append(3)")
+    assert "6" in told(cells, server, "print(sum(rows))")
+    cells.run("rows = None")
+    exported = cells.text("%agent export rows.ipynb --verify\nprint(open('rows.ipynb').read())")
+    assert "Verified" in exported, exported
+    assert exported.index("rows = [1, 2]") < exported.index("rows.append(3)") < exported.index("print(sum(rows))")
+    assert "rows = None" not in exported, "the copy was made before"
 
 
 def test_nothing_that_it_says_reaches_the_users_notebook(cells: Cells, server: ScriptedServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,42 @@ def test_the_last_exception_and_variables_are_told_with_their_values(cells: Cell
     offered = {tool["function"]["name"] for tool in server.bodies[-1]["tools"]}
     assert {"post_mortem", "inspect_variable"} <= offered
     assert "bring_variable" not in offered
+
+
+def test_an_export_begins_with_the_users_cells_that_it_needs_or_says_what_is_missing(
+    cells: Cells, server: ScriptedServer, tmp_path: Path
+) -> None:
+    cells.run("%agent reset")
+    cells.run("import pandas as pd\nsales = pd.DataFrame({'tea': [2, 5]})\nsales['all'] = sales.tea * 2")
+    cells.run("unrelated = [1, 2, 3]")
+    cells.run("rate = 3")
+    assert "42" in told(cells, server, "total = int(sales['all'].sum()) * rate\nprint(total)")
+    cells.run("rate = 10")
+    assert "140" in told(cells, server, "print(int(sales['all'].sum()) * rate)")
+    for rung in ("", "--distill"):
+        path = tmp_path / f"out{rung}.ipynb"
+        text = cells.text(f"%agent export {path} --verify {rung}")
+        assert "Verified" in text, text
+        joined = sources_of(path)
+        assert "Of your own variables, cells of yours here make:* rate (int 10), sales (DataFrame" in joined
+        assert joined.index("sales = pd.DataFrame") < joined.index("rate = 10") < joined.index("rate)")
+        assert "unrelated" not in joined
+        assert "nbagent" not in joined
+    cells.run("%agent reset")
+    cells.run("globals().update({'strange': 7})")
+    assert "7" in told(cells, server, "print(strange)")
+    path = tmp_path / "missing.ipynb"
+    assert "It needs, and does not hold: strange (int 7)." in cells.text(f"%agent export {path}")
+    assert "no cell here makes:* strange (int 7)" in sources_of(path)
+    path.write_text(path.read_text().replace("globals().update", "print"))
+    assert "this notebook starts from strange, which is a variable of yours" in cells.text(
+        "from nbagent.notebook.request import verify_notebook_file; from pathlib import Path\n"
+        f"print(verify_notebook_file(Path({str(path)!r})).line)"
+    )
+
+
+def sources_of(path: Path) -> str:
+    return "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
 
 
 def test_in_out_and_the_last_values_stay_the_users(cells: Cells, server: ScriptedServer) -> None:

@@ -22,6 +22,7 @@ from nbagent.kernels.own_folder import PREFIX
 from nbagent.kernels.zygote import forking
 
 BRANCH = "a fork of your kernel"
+LOADING = "the agent itself is still loading a module"  #: which it will not do for long
 
 #: Threads of the kernel itself and of the agent: the fork does without them.
 _OWN_THREADS = re.compile(
@@ -49,11 +50,13 @@ def refusal(shell: Any) -> str:
 def busy() -> str:
     """Say what this process should not be forked in the middle of, or ""; a little later that may be over."""
     me = threading.get_ident()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         inner: Any = frame
         while ident != me and inner is not None:
             if inner.f_code.co_filename == "<frozen importlib._bootstrap>":
-                return "a thread of yours is importing a module"
+                ours = _OWN_THREADS.search(names.get(ident, ""))
+                return LOADING if ours else "a thread of yours is importing a module"
             inner = inner.f_back
     if name := forking.busy_threads():
         return f"{name} is computing"
