@@ -19,7 +19,7 @@ _ROUNDED = re.compile(
 LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
 #: What follows a placeholder that has choices, with nothing else explained before them.
 _EITHER = re.compile(r"[\"'\u201d]?[^\"'\u201c\n.;]{0,80}\beither\b([^\n]*)")
-_QUOTED_WORDS = re.compile(r"[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
+_QUOTED_WORDS = re.compile(r"(.*?)[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -43,11 +43,21 @@ def outside(task: str, answer: str) -> dict[str, list[str]]:
     for form in _NAMED_WHOLE.finditer(task):
         mention = _mention(task, form)
         either = _EITHER.match(task, mention.end()) if mention else None
-        words = _QUOTED_WORDS.findall(re.split(r"[.;]\s|\n", either[1], maxsplit=1)[0]) if either else []
+        words = _choices(either[1]) if either else []
         value = named_values(answer).get(form[1], "").strip().strip("\"'")
         if len(words) > 1 and value and value not in words:
             found[form[1]] = words
     return found
+
+
+def _choices(clause: str) -> list[str]:
+    """Give the words in quotes that commas and "or" join."""
+    words: list[str] = []
+    for before, word in _QUOTED_WORDS.findall(re.split(r"[.;]\s", clause, maxsplit=1)[0]):
+        if words and not re.search(r"(?:,|\bor)\s*$", before):
+            break
+        words.append(word)
+    return words
 
 
 def completed(task: str, answer: str, shown: str) -> str:
@@ -90,6 +100,16 @@ def _is_bare_value(answer: str, source: str) -> bool:
     if not value or len(value) > LONGEST_BARE or "\n" in value or "@" in value:
         return False
     return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", source) is not None
+
+
+def said_as_asked(task: str, answer: str) -> str:
+    """Write Python's `True` and `False` as the yes and no that the task leaves the choice between."""
+    for name, words in outside(task, answer).items():
+        yes_and_no = {word.lower(): word for word in words}
+        if set(yes_and_no) == {"yes", "no"}:
+            for value, word in (("True", yes_and_no["yes"]), ("False", yes_and_no["no"])):
+                answer = answer.replace(f"@{name}[{value}]", f"@{name}[{word}]")
+    return answer
 
 
 def rounded(task: str, answer: str) -> str:

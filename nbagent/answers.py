@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nbagent.answer_form import completed, missing, named_values, outside, rounded
+from nbagent.answer_form import completed, missing, named_values, outside, rounded, said_as_asked
 from nbagent.events import ActionStatus
 from nbagent.guards import Nudge
 
@@ -50,8 +50,8 @@ class Answers:
         return Nudge("unsupported_answer", NOT_COMPUTED) if self._failed else None
 
     def completed(self, answer: str) -> str:
-        """Give the answer in the task's form, as far as that needs no thought: dropped names, rounding."""
-        return rounded(self.task, completed(self.task, answer, self._shown))
+        """Give the answer in the task's form, as far as that needs no thought."""
+        return said_as_asked(self.task, rounded(self.task, completed(self.task, answer, self._shown)))
 
     def _outside(self, answer: str) -> Nudge | None:
         choices = outside(self.task, answer)

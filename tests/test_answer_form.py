@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.answer_form import completed, missing, outside, rounded
+from nbagent.answer_form import completed, missing, outside, rounded, said_as_asked
 
 ONE = 'Is it normal?\nAnswer format: @status[status], where "status" is either "Normal" or "Not Normal".'
 TWO = "Answer format: @mean_wage[mean_value] @std_wage[std_value], numbers rounded to two decimal places."
@@ -85,3 +85,10 @@ def test_words_in_quotes_are_no_choices_unless_the_task_says_either() -> None:
     task = '@name[text]\nwhere "text" is a name such as "Bob" or "Eve".'
     assert outside(task, "@name[Ada]") == {}
     assert outside(ONE, "@status[False]") == {"status": ["Normal", "Not Normal"]}
+
+
+def test_a_truth_value_is_said_as_the_yes_or_no_that_is_asked_for() -> None:
+    assert said_as_asked(CHOICE, "@p[0.1] @is_normal[False]") == "@p[0.1] @is_normal[no]"
+    assert said_as_asked(CHOICE, "@p[0.1] @is_normal[True]") == "@p[0.1] @is_normal[yes]"
+    assert said_as_asked(CHOICE, "@p[0.1] @is_normal[maybe]") == "@p[0.1] @is_normal[maybe]"
+    assert said_as_asked(ONE, "@status[False]") == "@status[False]"  # of what, is not known
