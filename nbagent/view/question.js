@@ -79,6 +79,8 @@ function questionCard(action, op) {
 // Questions of nbagent's own: nothing is run, so there is no code and nothing to grade.
 const OWN_QUESTIONS = { plan: () => "Is this plan right?", max_cost: (op) => op.code };
 
+const OWN_TITLES = { plan: "The plan", max_cost: "The budget" };
+
 function planList(text) {
   const steps = text.split("\n").map((line) => line.replace(/^\s*\d+[.)]\s*(\[.\]\s*)?/, "")).filter(Boolean);
   return el("ol", "nba-proposed", ...steps.map((step) => el("li", "", step)));
@@ -123,7 +125,7 @@ function approvalCard(action, op) {
   const buttons = [approve, change, deny, ...lasting];
   const row = op.tool === "max_cost" ? el("div", "nba-row", approve, deny) : el("div", "nba-row", approve, change, deny, note);
   const hint = el("div", "nba-quiet nba-deaf", "This page cannot answer while the cell runs: type y or n in the box below the cell.");
-  const title = el("div", "nba-question", el("strong", "", own || "Run this?"), el("span", own ? "" : `nba-risk nba-risk-${op.risk}`, op.why));
+  const title = el("div", "nba-question", el("strong", "", own || "Run this?"), el("span", own ? "nba-quiet" : `nba-risk nba-risk-${op.risk}`, op.why));
   const card = el("div", "nba-card", title, plan ? shown : null, edit.node, row, more, hint);
   card.setAttribute("role", "group");
   card.setAttribute("aria-label", own ? `The agent asks: ${own} ${op.why}` : `The agent asks: run this? It looks ${op.risk}: ${op.why}`);

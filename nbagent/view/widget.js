@@ -88,10 +88,10 @@ class Action {
   done(op) {
     this.status = op.status;
     this.card.replaceChildren();
-    const took = OWN_QUESTIONS[this.tool] ? "" : duration(op.seconds); // nothing ran
-    const facts = [this.tool, WORDS[op.status] ?? op.status, took, op.summary, this.edited ? "edited by you" : "", op.allowed ? "allowed by your earlier yes" : ""];
-    this.foot.textContent = facts.filter(Boolean).join(" · ");
-    this.foot.classList.toggle("nba-bad", op.status !== "ok");
+    const facts = [this.tool, WORDS[op.status] ?? op.status, duration(op.seconds), op.summary, this.edited ? "edited by you" : "", op.allowed ? "allowed by your earlier yes" : ""];
+    const own = OWN_TITLES[this.tool]; // a question of nbagent's: nothing ran, and no is an answer as good as yes
+    this.foot.textContent = own ? `${own}: ${op.summary}` : facts.filter(Boolean).join(" · ");
+    this.foot.classList.toggle("nba-bad", op.status !== "ok" && !own);
   }
   ask(op) {
     this.status = "waiting";
@@ -153,7 +153,7 @@ class Step {
     this.thought.paint();
     if (this.draft.text) this.draft.paint();
     const first = this.thought.text.split("\n").find((line) => line.trim()) ?? "";
-    const tools = [...this.actions.values()].map((action) => action.tool);
+    const tools = [...this.actions.values()].map(({ tool }) => OWN_TITLES[tool] ?? tool);
     this.node.classList.toggle("nba-said", Boolean(first || this.reasoning.text.trim()));
     this.title.textContent = titled(first) || tools.join(", ") || this.draft.tool || "…";
     const bad = [...this.actions.values()].filter((action) => WORDS[action.status]);

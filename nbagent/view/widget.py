@@ -265,7 +265,9 @@ class WidgetView:
             with self._lock:
                 self._callbacks_work = True
                 if page not in self._pages or content.get("again"):
-                    self._replay_from = last if isinstance(last, int) else 0
+                    wanted = last if isinstance(last, int) else 0
+                    others = wanted if self._replay_from is None else self._replay_from
+                    self._replay_from = min(wanted, others)  # of two pages, the one that has less
                 self._pages.add(page)
                 if not self._line_open:
                     self._letters.append(self._welcome())

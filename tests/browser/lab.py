@@ -83,6 +83,7 @@ class Lab:
             viewport={"width": width, "height": height}, device_scale_factor=scale
         )
         self.page.set_default_navigation_timeout(120_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("dialog", lambda dialog: dialog.accept())  # it asks before it leaves what was not saved
         self.page.on("pageerror", lambda error: self.page_errors.append(str(error)))
 

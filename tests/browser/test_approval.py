@@ -86,7 +86,7 @@ def test_a_plan_is_changed_before_the_work_and_ticked_while_it_runs(start: Start
     notebook.wait(0)
     assert "2. [ ] Count its rows" in server.bodies[1]["messages"][1]["content"]
     left = notebook.outputs(0)[0]["data"]
-    assert "☑ Load a.csv\n☑ Count its rows" in left["text/plain"]
+    assert "[x] Load a.csv\n[x] Count its rows" in left["text/plain"]
     assert "Plan: 1 of 2 done. Next: Count its rows" in left["text/html"]
 
 

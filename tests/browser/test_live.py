@@ -101,6 +101,32 @@ def test_a_page_that_is_loaded_again_in_mid_run_shows_the_whole_run_and_goes_on_
     assert len(notebook.outputs(0)) == 1
 
 
+def test_a_second_view_of_the_output_shows_the_run_from_its_beginning_and_answers_too(start: Start) -> None:
+    held = Gate()
+    delete = run_code("import shutil; shutil.rmtree('nothing')").items
+    notebook = start(
+        ["%%agent\ncount"],
+        [run_code("print(6 * 7)"), sse(C({"content": "I will ask."}), held, *delete), final("It is 42.")],
+    )
+    page = notebook.page
+    notebook.run(0, wait=False)
+    expect(notebook.cell(0)).to_contain_text("I will ask.")
+    panel = page.evaluate("() => window.jupyterapp.shell.currentWidget.id")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
+    second = page.locator(".jp-LinkedOutputView")
+    expect(second.locator(".nba-thought").last).to_have_text("I will ask.")
+    expect(second).to_contain_text("print(6 * 7)")
+    held.open()
+    for view in (notebook.cell(0), second):
+        expect(view.locator(".nba-card")).to_contain_text("nothing")
+    second.locator(".nba-deny").click()
+    for view in (notebook.cell(0), second):
+        expect(view).to_contain_text("It is 42.")
+    page.evaluate("id => window.jupyterapp.shell.activateById(id)", panel)
+    notebook.wait(0)
+    expect(page.locator(".nba-after")).to_have_count(1)
+
+
 def test_a_run_that_was_refused_leaves_its_one_line_only(start: Start) -> None:
     cells = ["%%agent --model local:nothing\ngo", "%%agent --no-such-option\ngo", "%%agent\n"]
     notebook = start(cells, [])
