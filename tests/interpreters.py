@@ -1,6 +1,6 @@
 """The interpreters whose kernels are tested: this one, and those named, each with an ipykernel of its own.
 
-    NBAGENT_TEST_KERNELS=old/bin/python:older/bin/python pytest -n 0 -m browser
+    TEST_KERNELS=old/bin/python:older/bin/python pytest -n 0 -m browser
 
 Every test that has a kernel of such an interpreter runs on each, and says so in its name. They need what nbagent
 needs (`pip install nbagent 'ipykernel==6.31'`); the package itself is taken from here.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PYTHONS = [
     Path(sys.executable),
-    *(Path(python) for python in os.environ.get("NBAGENT_TEST_KERNELS", "").split(os.pathsep) if python),
+    *(Path(python) for python in os.environ.get("TEST_KERNELS", "").split(os.pathsep) if python),
 ]
 
 

@@ -62,7 +62,7 @@ class Mail:
         def take(frames: Sequence[Any]) -> Any:
             return None if _answered(kernel, frames) else pass_on(frames)
 
-        with _interrupts_held():
+        with interrupts_held():
             stream.on_recv(take, copy=False)
             try:
                 while stream.flush():  # once more, to send: the first does what has come
@@ -83,8 +83,11 @@ def _stream_of(kernel: Any) -> Any:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until the messages at hand are dealt with."""
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait until what is at hand is done; it is raised then. Off the main thread none comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:

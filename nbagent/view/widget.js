@@ -4,7 +4,7 @@
 const LAST_KNOCK = 5000; // ms
 const STAND = 1000; // ms within which what the kernel displays stands in the page
 const ASK_AGAIN = 3000; // ms between two questions for what was lost
-const ACK_TIMEOUT = 1000; // ms without a word from the kernel after Stop, then the kernel is interrupted
+const ACK_TIMEOUT = 2000; // ms without a word from the kernel after Stop, then the kernel is interrupted
 
 // -- one action ----------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Action {
   }
   describe(op) {
     this.tool = op.tool || this.tool;
-    if (op.code !== undefined && !OWN_QUESTIONS[this.tool]) this.code.set(op.code, this.tool);
+    if (op.code !== undefined && !OWN_QUESTIONS[this.tool] && this.tool !== "ask_user") this.code.set(op.code, this.tool);
     if (op.edited) this.edited = true;
   }
   start(op) {
@@ -95,13 +95,15 @@ class Action {
   }
   ask(op) {
     this.status = "waiting";
+    this.question = op.code;
     this.describe(op);
     this.card.replaceChildren(approvalCard(this, op));
   }
   given(op) {
     this.status = op.approved ? "proposed" : "denied";
     const who = op.by === "nobody" ? "Nobody was there to answer" : op.by === "rule" ? "Decided by a rule" : "";
-    this.card.replaceChildren(el("div", "nba-quiet", [this.tool === "ask_user" ? "" : op.approved ? "Approved" : "Denied", who].filter(Boolean).join(". ")));
+    if (this.tool === "ask_user") this.outputs.append(el("div", "", this.question)); // its card goes
+    else this.card.replaceChildren(el("div", "nba-quiet", [op.approved ? "Approved" : "Denied", who].filter(Boolean).join(". ")));
   }
 }
 
@@ -411,7 +413,8 @@ class Channel {
       if (had < 0) return this.askAgain(); // something was lost on the way: the kernel sends it again
       this.asked = 0;
       for (const op of message.ops.slice(had)) this.keep(op);
-      if (!this.bar && message.ops.some((op) => op?.t === "end")) {
+      this.over ||= message.ops.some((op) => op?.t === "end"); // an interrupt would hit the next cell from here on
+      if (!this.bar && this.over) {
         this.bar = new AfterBar(this, this.ops.find((op) => op?.t === "run")?.id);
         this.bar.appear();
       }
@@ -437,7 +440,7 @@ class Channel {
     this.send({ op: "stop" });
     const interrupt = () => {
       // Second path, which needs no callback in the kernel: JupyterLab's own interrupt.
-      if (!this.acknowledged) this.model.widget_manager?.kernel?.interrupt?.();
+      if (!this.acknowledged && !this.over) this.model.widget_manager?.kernel?.interrupt?.();
     };
     if (this.heard) setTimeout(interrupt, ACK_TIMEOUT);
     else interrupt();

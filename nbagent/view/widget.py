@@ -26,7 +26,7 @@ from nbagent.events import Event, Undone
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
-from nbagent.view.mail import hear_while_running
+from nbagent.view.mail import hear_while_running, interrupts_held
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
 from nbagent.view.question import ask_by_line, own_question
@@ -168,13 +168,18 @@ class WidgetView:
                     self._letters.append(self._welcome())
 
     def close(self) -> None:
-        """Send what is left and put the static trace in the widget's place."""
+        """Send what is left and put the static trace in the widget's place.
+
+        Raises:
+            KeyboardInterrupt: the user stopped what had ended; the trace stands all the same.
+        """
         if self._flusher is None or self._closing.is_set():
             return
-        self._closing.set()
-        self._wake.set()
-        self._flusher.join()
-        self._context.copy().run(self._leave_static)
+        with interrupts_held():
+            self._closing.set()
+            self._wake.set()
+            self._flusher.join()
+            self._context.copy().run(self._leave_static)
 
     def take_undone(self, undone: Undone) -> None:
         """Mark what was undone after the run in the trace that stands (call it on the main thread)."""

@@ -133,6 +133,14 @@ class Lab:
         session.on("Network.webSocketFrameReceived", received.take)
         return received
 
+    def page_seconds(self) -> float:
+        """Give the time that the page's main thread has worked, as the browser's protocol gives it."""
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Performance.enable")
+        metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        session.detach()
+        return float(metrics["TaskDuration"])
+
     def theme(self, name: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`."""
         self.page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", name)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faces.notebook import kernel
+from nbagent.view.mail import interrupts_held
+from tests.faces.notebook import Cells, kernel
 from tests.interpreters import PYTHONS, ipykernel_of
 
 SETUP = """
@@ -36,29 +38,36 @@ while not Path("go-on").exists() and time.monotonic() - began < 30:
 """
 
 
-@pytest.mark.parametrize("python", PYTHONS, ids=ipykernel_of)
-def test_questions_and_our_own_messages_are_heard_at_once_and_all_others_in_their_order(
-    tmp_path: Path, python: Path
-) -> None:
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with kernel(tmp_path, environment, python) as cells:
-        client = cells._client
-        cells.run(SETUP)
-        waiting = client.execute(WAITS)
-        client.execute("order.append(1)")
-        comm_message(client, "theirs")
-        client.execute("order.append(2)")
-        asked = [client.kernel_info(), client.comm_info(), comm_message(client, "ours")]
-        while not (tmp_path / "heard").exists():
-            time.sleep(0.01)
-        assert (tmp_path / "heard").read_text() == "[[], ['ours']]"
-        replies = [client.get_shell_msg(timeout=20) for _ in range(2)]
-        assert [reply["parent_header"]["msg_id"] for reply in replies] == asked[:2]
-        assert set(replies[1]["content"]["comms"]) == {"ours", "theirs"}
-        states = busy_and_idle(client, asked[2])
-        (tmp_path / "go-on").touch()
-        assert client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == waiting
-        assert cells.text("print(order, heard)").strip() == "[1, 2] ['ours', 'theirs']"
+Where = tuple[Path, Cells]
+
+
+@pytest.fixture(scope="module", params=PYTHONS, ids=ipykernel_of)
+def where(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Where]:
+    """A kernel of one of the interpreters, and its folder."""
+    folder = tmp_path_factory.mktemp("mail")
+    with kernel(folder, {"PYTHONPATH": str(Path(__file__).parents[2])}, request.param) as cells:
+        yield folder, cells
+
+
+def test_questions_and_our_own_messages_are_heard_at_once_and_all_others_in_their_order(where: Where) -> None:
+    folder, cells = where
+    client = cells._client
+    cells.run(SETUP)
+    waiting = client.execute(WAITS)
+    client.execute("order.append(1)")
+    comm_message(client, "theirs")
+    client.execute("order.append(2)")
+    asked = [client.kernel_info(), client.comm_info(), comm_message(client, "ours")]
+    while not (folder / "heard").exists():
+        time.sleep(0.01)
+    assert (folder / "heard").read_text() == "[[], ['ours']]"
+    replies = [client.get_shell_msg(timeout=20) for _ in range(2)]
+    assert [reply["parent_header"]["msg_id"] for reply in replies] == asked[:2]
+    assert set(replies[1]["content"]["comms"]) == {"ours", "theirs"}
+    states = busy_and_idle(client, asked[2])
+    (folder / "go-on").touch()
+    assert client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == waiting
+    assert cells.text("print(order, heard)").strip() == "[1, 2] ['ours', 'theirs']"
     assert [state for of, state in states if of in asked] == ["busy", "idle"] * len(asked)
     assert states[-1] == (waiting, "busy")  # the page must not hold the kernel to be idle: the cell runs
 
@@ -79,13 +88,36 @@ def busy_and_idle(client: Any, last: str) -> list[tuple[str, str]]:
     return states
 
 
-def test_an_interrupt_waits_until_the_messages_are_dealt_with() -> None:
-    from nbagent.view.mail import _interrupts_held
+CLOSES = """
+import os, signal
+from nbagent.events import RunFinished, RunStarted
+from nbagent.view.widget import WidgetView
 
+view = WidgetView(on_stop=lambda: None)
+view.open()
+view.show(RunStarted(task="count", message="count", model="stub", host="http://127.0.0.1"))
+view.show(RunFinished(reason="answered", answer="It is 42.", steps=1, seconds=1.0))
+leave = view._leave_static
+view._leave_static = lambda: (os.kill(os.getpid(), signal.SIGINT), leave())
+try:
+    view.close()
+except KeyboardInterrupt:
+    print("stopped after it")
+"""
+
+
+def test_an_interrupt_while_the_trace_is_left_takes_nothing_of_it(where: Where) -> None:
+    shown, said = where[1].run(CLOSES)
+    assert said["text"] == "stopped after it\n"
+    assert "It is 42." in shown["data"]["text/plain"]
+    assert "application/vnd.jupyter.widget-view+json" not in shown["data"]
+
+
+def test_an_interrupt_waits_until_the_messages_are_dealt_with() -> None:
     done: list[str] = []
 
     def work() -> None:
-        with _interrupts_held():
+        with interrupts_held():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0)
             done.append("whole")
