@@ -67,6 +67,7 @@ class Conversation:
         self._last_user: tuple[int, str] | None = None
         self._model = ""
         self._pending = _PendingStep()
+        self._task: Task | None = None
         self._asked: AsideAsked | None = None
         self._opening = ""
         self._must_act = False  #: the reply has to be an action: nothing was run yet, or what was run failed
@@ -94,7 +95,7 @@ class Conversation:
     @property
     def task(self) -> Task | None:
         """The task of the run under way."""
-        return next((turn for turn in reversed(self.turns) if isinstance(turn, Task)), self.front)
+        return self._task
 
     def add(self, event: Event) -> None:
         """Take note of one event."""
@@ -212,6 +213,8 @@ class Conversation:
     # -- the messages --
 
     def _take(self, turn: Turn) -> None:
+        if isinstance(turn, Task):
+            self._task = turn
         self.turns.append(turn)
         self._write(turn)
 

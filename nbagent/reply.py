@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,6 +80,26 @@ class Finish:
 
 
 ReplyPart = Text | ReasoningText | ActionPart | Action | UsageReport | Attempt | Raw | Malformed | Finish
+
+
+def joined(parts: Iterable[ReplyPart]) -> Iterator[ReplyPart]:
+    """Give the parts with those that continue each other in one: what came together is shown together."""
+    last: Text | ReasoningText | ActionPart | None = None
+    for part in parts:
+        if isinstance(last, ActionPart) and isinstance(part, ActionPart) and last.tool == part.tool:
+            last = ActionPart(last.tool, last.text + part.text)
+        elif isinstance(last, Text) and isinstance(part, Text):
+            last = Text(last.text + part.text)
+        elif isinstance(last, ReasoningText) and isinstance(part, ReasoningText):
+            last = ReasoningText(last.text + part.text)
+        else:
+            if last is not None:
+                yield last
+            last = part if isinstance(part, Text | ReasoningText | ActionPart) else None
+            if last is None:
+                yield part
+    if last is not None:
+        yield last
 
 
 _SURROGATE_ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")

@@ -128,6 +128,11 @@ class Channels(ABC):
     @abstractmethod
     def _send(self, message: dict[str, Any]) -> None: ...
 
+    def _read_message(self, parts: list[bytes]) -> tuple[str, Any]:
+        """Give kind and content of a message. Raises `ValueError` where it is not signed with our key."""
+        message = self._session.deserialize(parts)
+        return message["msg_type"], message["content"]
+
     @abstractmethod
     def _catch_up(self) -> None:
         """Take in what came some other way before a conversation is over."""
@@ -147,8 +152,7 @@ class Channels(ABC):
             conversation = self._conversations.get(parent)
             if conversation is None:
                 return
-            message = self._session.deserialize(rest)
-            kind, content = message["msg_type"], message["content"]
+            kind, content = self._read_message(rest)
         except (ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError):
             return  # not a message of this protocol, or not signed with our key
         if not isinstance(content, dict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,9 +18,10 @@ from nbagent.errors import ModelError, ModelRefused, ModelUnreachable
 from nbagent.models.address import goes_direct, host_of, normalise, proxy_variable
 from nbagent.models.assembler import Assembler
 from nbagent.models.failures import Retries, Server, Trouble, translated
+from nbagent.models.inflow import Inflow
 from nbagent.models.reading import ReplyReader
 from nbagent.protocols import Request
-from nbagent.reply import ReplyPart
+from nbagent.reply import ReplyPart, joined
 from nbagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:
@@ -151,21 +152,20 @@ class OpenAIChat:
         response = await self._open(body, clock)
         server = self._server("/chat/completions")
         reader = ReplyReader(server)
-        received = response.aiter_bytes()
+        inflow = Inflow(response)
         try:
             while not reader.done:
                 try:
                     with translated(server):
-                        data = await clock.wait(anext(received, None), server)
+                        data = await clock.wait(inflow.take(), server)
                     chunks = reader.finish() if data is None else reader.feed(data)
                 except Trouble:
                     if assembler.finished:
                         break  # the reply itself is whole
                     raise
                 before = assembler.received
-                for chunk in chunks:
-                    for part in assembler.feed(chunk):
-                        yield part
+                for part in joined(part for chunk in chunks for part in assembler.feed(chunk)):
+                    yield part
                 if assembler.received != before:
                     clock.token(self._stream_timeout * patience)
                 if assembler.finished:
@@ -175,13 +175,12 @@ class OpenAIChat:
             if not (reader.done or assembler.finished or assembler.acceptable):
                 raise server.broken("the connection was closed in the middle of the reply")
             if reader.done:
-                await _drain(received, server)
+                await _drain(inflow, server)
             for part in assembler.finish():
                 yield part
         finally:
             with suppress(Trouble), translated(server):
-                await received.aclose()
-                await response.aclose()
+                await inflow.close()
 
     async def _open(self, body: bytes, clock: _Clock) -> Any:
         """Send the request; give the response once its status is known to be good."""
@@ -330,12 +329,12 @@ class _Clock:
             self._waited += time.monotonic() - began
 
 
-async def _drain(received: AsyncIterator[bytes], server: Server) -> None:
+async def _drain(inflow: Inflow, server: Server) -> None:
     """Read what follows the end mark: usually nothing but the end of the body."""
     with suppress(Trouble):
         clock = _Clock(DRAIN_SECONDS, "further")
         with translated(server):
-            while await clock.wait(anext(received, None), server) is not None:
+            while await clock.wait(inflow.take(), server) is not None:
                 pass
 
 
