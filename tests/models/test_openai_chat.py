@@ -31,7 +31,18 @@ from nbagent.models.address import host_of, is_loopback, normalise, proxy_variab
 from nbagent.models.failures import Server, Trouble, http_libraries, translated
 from nbagent.models.openai_chat import OpenAIChat
 from nbagent.protocols import Model, Request
-from nbagent.reply import Action, Attempt, Finish, Malformed, ReplyPart, Text, UsageReport
+from nbagent.reply import (
+    Action,
+    ActionPart,
+    Attempt,
+    Finish,
+    Malformed,
+    ReasoningText,
+    ReplyPart,
+    Text,
+    UsageReport,
+    joined,
+)
 from tests.scripted_server import (
     RESET,
     C,
@@ -94,6 +105,21 @@ class TestRequests:
             assert server.requests[0].raw == REQUEST.body
             assert server.requests[0].headers["content-type"] == "application/json"
             assert model.host == server.root
+
+    async def test_what_comes_together_is_given_together(self) -> None:
+        words = [C({"content": f"{number} "}) for number in range(400)]
+        whole = b"".join(f"data: {json.dumps(word)}\n\n".encode() for word in words)
+        with ScriptedServer([sse(whole, C({}, "stop"))]) as server:
+            parts = kept(await reply(chat(server.base_url)))
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        assert "".join(texts) == "".join(f"{number} " for number in range(400))
+        assert len(texts) < 100
+
+    def test_only_what_continues_each_other_is_joined(self) -> None:
+        parts = [Text("a"), Text("b"), ActionPart("f", "1"), ActionPart("f", "2"), ActionPart("g", "3")]
+        rest = [ReasoningText("c"), Text("d"), Finish("stop"), Text("e")]
+        joined_parts = [Text("ab"), ActionPart("f", "12"), ActionPart("g", "3"), *rest]
+        assert list(joined([*parts, *rest])) == joined_parts
 
     async def test_one_connection_serves_many_requests(self) -> None:
         with ScriptedServer([final("a"), final("b"), run_code("1")]) as server:
