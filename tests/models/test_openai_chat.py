@@ -116,8 +116,14 @@ class TestRequests:
         assert len(texts) < 100
 
     def test_only_what_continues_each_other_is_joined(self) -> None:
-        parts = [Text("a"), Text("b"), ActionPart("f", "1"), ActionPart("f", "2"), ActionPart("g", "3")]
-        rest = [ReasoningText("c"), Text("d"), Finish("stop"), Text("e")]
+        parts: list[ReplyPart] = [
+            Text("a"),
+            Text("b"),
+            ActionPart("f", "1"),
+            ActionPart("f", "2"),
+            ActionPart("g", "3"),
+        ]
+        rest: list[ReplyPart] = [ReasoningText("c"), Text("d"), Finish("stop"), Text("e")]
         joined_parts = [Text("ab"), ActionPart("f", "12"), ActionPart("g", "3"), *rest]
         assert list(joined([*parts, *rest])) == joined_parts
 
