@@ -135,6 +135,7 @@ def _export(magics: NotebookAgent, words: list[str]) -> None:
         raise UsageError("write `%agent export PATH [--clean|--distill] [--verify] [--force]`")
     session = _session(magics)
     request = ExportRequest(**{flag.removeprefix("--"): True for flag in flags})
+    magics.wait(session.stored())
     exported = export_session(
         session.events,
         Path(paths[0]).expanduser(),

@@ -185,14 +185,19 @@ class Session:
         return summary
 
     async def bring(self, name: str) -> str:
-        """Copy a variable of the user's into the agent's kernel; give its summary. Raises `TransferError`."""
+        """Copy a variable of the user's into the agent's kernel; give its summary. Raises `TransferError`.
+
+        It is there then; the session's own copy is on its way to the disk (see `stored`).
+        """
         if self._host is None:
             raise TransferError("there is no notebook here to bring from")
         await self.kernel.start()
         settings = self.resolved.settings
-        summary = await self._sharing.bring(name, self._run_context(settings, settings.observation_characters))
+        return await self._sharing.bring(name, self._run_context(settings, settings.observation_characters))
+
+    async def stored(self) -> None:
+        """Wait until what was brought is on the disk, for an export or another process."""
         await self._sharing.stored()
-        return summary
 
     async def undo(self, ask: Ask, count: int = 1, *, rerun: bool = False, files: bool = True) -> Undone:
         """Undo the last `count` actions that ran code: variables and, unless `files` is false, files.

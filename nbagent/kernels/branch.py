@@ -24,7 +24,7 @@ from nbagent.kernels.forkable import ForkableChild
 from nbagent.kernels.probe import token_of
 from nbagent.protocols import Executed, Host, Variable
 
-LOADING_SECONDS = 20.0  #: within which the agent's own imports are over
+LOADING_SECONDS, LOADING_PAUSE = 20.0, 0.02  #: within which the agent's own imports are over; between two looks
 PARK_SECONDS = 1.0  #: within which the agent's thread comes to rest
 INSTEAD = "`--kernel fresh` copies the variables that it needs"
 
@@ -105,10 +105,11 @@ class BranchChild(ForkableChild):
                 if not why:
                     twin.fork(plan, host.shell, self._take)
                     return
-            attempt += why != preflight.LOADING
+            loading = why == preflight.LOADING
+            attempt += not loading
             if attempt == BUSY_TRIES or time.monotonic() > until:
                 break
-            time.sleep(BUSY_PAUSE)
+            time.sleep(LOADING_PAUSE if loading else BUSY_PAUSE)
         raise KernelNotStarted(f"no branch now: {why}, and a fork could freeze your kernel; wait, or {INSTEAD}")
 
     def _take(self, pid: int) -> None:
@@ -134,8 +135,9 @@ def _parked(loop: asyncio.AbstractEventLoop) -> Iterator[bool]:
 
 def _talks_on(loop: asyncio.AbstractEventLoop) -> set[int]:
     """Give the descriptors of a loop of ours, those of the connections to the model among them."""
-    transports: Any = getattr(loop, "_transports", {})  # the selector knows only of those that are read just now
-    return set(transports)
+    made: Any = getattr(loop, "_transports", {})
+    selector: Any = getattr(loop, "_selector", None)  # knows of those that are read just now, or not yet made
+    return {*made, *(selector.get_map() if selector is not None else ())}
 
 
 class BranchKernel(CheckpointKernel):
