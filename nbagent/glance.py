@@ -130,15 +130,22 @@ def shown(value: Any) -> str:
         return shown(value.item())
     if kind is str:
         return repr(value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…")
+    if kind is tuple and 0 < len(value) <= 4 and all(map(_is_simple, map(type, value))):
+        text = f"({', '.join(map(shown, value))})"
+        return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
     if _is_known(kind):
         text = str(value)
         return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
     return " ".join(filter(None, describe(value)))
 
 
+def _is_simple(kind: type) -> bool:
+    return kind in (bool, int, float, str, type(None)) or is_a(kind, "numpy", "number", "bool_")
+
+
 def _is_known(kind: type) -> bool:
     """Whether `str` of such a value runs nobody's code but that of a library that can be trusted with it."""
-    home = type.__getattribute__(kind, "__module__") if "__module__" in vars(kind) else ""
+    home = type.__getattribute__(kind, "__module__")
     if not isinstance(home, str):
         return False
     top = home.partition(".")[0]

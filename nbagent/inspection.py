@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -29,11 +31,13 @@ def look(name: str, value: Any, seconds: float = LOOK_SECONDS) -> str:
     lines = [f"{name}: {kind} {summary}".rstrip()]
 
     def tell() -> None:
-        for line in _teller(type(value))(value):  # what was told before the time is over is kept
-            lines.append(line)
-            if sum(map(len, lines)) > LONGEST_TEXT:
-                lines.append("…")
-                break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a mean of infinities and the like: nobody asked for it
+            for line in _teller(type(value))(value):  # what was told before the time is over is kept
+                lines.append(line)
+                if sum(map(len, lines)) > LONGEST_TEXT:
+                    lines.append("…")
+                    break
 
     try:
         within(seconds, tell)
@@ -62,7 +66,7 @@ def _teller(kind: type) -> Callable[[Any], Iterator[str]]:
         return _text
     if issubclass(kind, dict):
         return _mapping
-    if issubclass(kind, list | tuple | set | frozenset):
+    if issubclass(kind, list | tuple | set | frozenset | deque):
         return _items
     if kind in (types.FunctionType, types.MethodType):
         return _function
@@ -152,6 +156,8 @@ def _polars_values(column: Any) -> str:
     part = column.head(MOST_ROWS) if len(column) > MOST_ROWS else column
     missing = part.null_count()
     told = f", {missing} missing" if missing else ""
+    if part.dtype.is_float() and (no_numbers := int(part.is_nan().sum())):
+        told += f", {no_numbers} NaN"
     if (part.dtype.is_numeric() or part.dtype.is_temporal()) and missing < len(part):
         told = f" {number(part.min())} to {number(part.max())}" + told
     return told + _first(len(column))
@@ -174,6 +180,10 @@ def _arrow(table: Any) -> Iterator[str]:
 
 def _numpy(array: Any) -> Iterator[str]:
     numpy = sys.modules["numpy"]
+    masked = numpy.ma.getmaskarray(array) if is_a(type(array), "numpy.ma", "MaskedArray") else None
+    if masked is not None and (count := int(masked.sum())):
+        yield f"{count} masked; of the others:"
+        array = array.compressed()
     array = array.view(numpy.ndarray)  # a subclass's own methods are not called
     yield f"shape {array.shape}, {array.dtype}, {size(array.nbytes)}"
     flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel()[:MOST_ROWS]
@@ -201,8 +211,13 @@ def _torch(tensor: Any) -> Iterator[str]:
         return  # to look would make the device wait
     with torch.no_grad():
         part = tensor.detach().reshape(-1)[:MOST_ROWS]
-        if part.numel() and not part.is_complex():
-            yield f"{number(part.min().item())} to {number(part.max().item())}"
+        if part.is_floating_point():
+            part = part.double()  # the small types can do little
+        missing = int(part.isnan().sum()) if part.is_floating_point() else 0
+        known = part[~part.isnan()] if missing else part
+        if known.numel() and not part.is_complex():
+            told = f", {missing} NaN" if missing else ""
+            yield f"{number(known.min().item())} to {number(known.max().item())}{told}"
         yield "first values: " + ", ".join(shown(item) for item in part[:MOST_PARTS].tolist())
 
 
@@ -229,7 +244,7 @@ def _mapping(value: Any) -> Iterator[str]:
 
 
 def _items(value: Any) -> Iterator[str]:
-    base = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
+    base: Any = next(kind for kind in (list, tuple, set, frozenset, deque) if isinstance(value, kind))
     length = base.__len__(value)
     kinds: dict[str, int] = {}
     for item in islice(base.__iter__(value), 10_000):
@@ -272,7 +287,8 @@ def _plain(value: Any) -> Iterator[str]:
         yield from _network(value)
     attributes = sorted(_attributes(value), key=lambda attribute: attribute[0].startswith("_"))
     for name, item in attributes[:MOST_PARTS]:
-        yield f"- {word(name)}: {' '.join(filter(None, describe(item)))}"
+        told = f"tuple {shown(item)}" if type(item) is tuple else " ".join(filter(None, describe(item)))
+        yield f"- {word(name)}: {told}"
     if len(attributes) > MOST_PARTS:
         yield f"- and {len(attributes) - MOST_PARTS} more"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import suppress
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_a_wide_table_and_a_long_text_are_bounded() -> None:
         ([1, "a", Broken()], ["3 items: 1 int, 1 str, 1 Broken", "first: 1, 'a', Broken"]),
         ({"k": [1], Broken: 2}, ["2 items", "- 'k': list 1 item", "- class: 2"]),
         (OrderedDict(a=1), ["1 items", "- 'a': 1"]),
+        (deque([1, "a"]), ["2 items: 1 int, 1 str", "first: 1, 'a'"]),
+        (
+            [date(2024, 1, 2), timedelta(1), (1, "a"), (1, [])],
+            ["2024-01-02, 1 day, 0:00:00, (1, 'a'), tuple 2 items"],
+        ),
+        (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", 1)])), ["- ('a', 1): int64 1 to 1"]),
+        (pd.DataFrame({"x": [np.inf, -np.inf]}), ["- x: float64 -inf to inf"]),
+        (np.ma.array([1, 2, 99], mask=[False, False, True]), ["1 masked; of the others:", "1 to 2, mean 1.5"]),
         (Broken(), ["of class tests.test_inspection.Broken"]),
         ((i for i in range(3)), ["nothing of it is computed"]),
         (test_a_wide_table_and_a_long_text_are_bounded, ["test_inspection.py, line"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from nbagent.glance import describe
@@ -19,6 +21,9 @@ def test_polars_tables_and_columns_are_told_and_a_lazy_one_stays_lazy() -> None:
     assert "- a: Int64 1 to 3, 1 missing\n- b: String\n" in text
     assert "first rows:\n  1 | 'x'\n  None | 'y'" in text
     assert "first values: 1, None, 3" in look("s", table["a"])
+    odd = pl.DataFrame({"d": [datetime.date(2024, 1, 2), None], "f": [1.5, float("nan")]})
+    text = look("odd", odd)
+    assert "- d: Date 2024-01-02 to 2024-01-02, 1 missing\n- f: Float64 1.5 to 1.5, 1 NaN\n" in text
     lazy = pl.scan_csv("/there/is/no/such/file.csv")
     assert "nothing of it is computed" in look("lazy", lazy)
 
@@ -33,6 +38,8 @@ def test_torch_tensors_and_networks_are_told() -> None:
     assert "16 parameters\n- layer 0: Linear\n- layer 1: ReLU" in text
     assert describe(torch.zeros(2)) == ("Tensor", "(2,) torch.float32")
     assert "shape (2, 2)" in look("sparse", torch.eye(2).to_sparse())
+    assert "\n1 to 1, 1 NaN\n" in look("nan", torch.tensor([1, float("nan")]))
+    assert "\n1 to 1\n" in look("small", torch.ones(2).to(torch.float8_e4m3fn))
     assert "on meta" in look("meta", torch.zeros(3, device="meta"))
 
 

@@ -21,6 +21,7 @@ from nbagent.parcels import SHARED_MEMORY
 from nbagent.protocols import Executed, Host, Kernel, ToolContext
 from nbagent.tools.cell_names import names_of
 
+MOST_CELLS, LONGEST_CELL = 500, 2000  #: of the user's, in which it is looked for what made a variable; characters
 _PIECE = 1 << 20  #: bytes that are compared at once
 
 
@@ -73,7 +74,9 @@ class Sharing:
             try:
                 summary = await self._bring_changed(name, host, context)
             except TransferError as error:
-                told.append(f"{name} could not be copied from the user's kernel: {error}")
+                told.append(
+                    f"{name} could not be copied from the user's kernel: {error}{await made_by(name, host)}"
+                )
             else:
                 if summary is not None:
                     told.append(f"{name} was copied from the user's kernel: {summary}.")
@@ -160,6 +163,13 @@ class Sharing:
         self._looked_at -= set(executed.gone)
         self._own |= bound
         self._own -= set(executed.gone)
+
+
+async def made_by(name: str, host: Host) -> str:
+    """Tell the user's cell that bound a variable last: run in the agent's kernel, it may make it there. Or ""."""
+    cells = await host.call(lambda: host.recent_cells(MOST_CELLS))
+    cell = next((cell for cell in reversed(cells) if name in names_of(cell).stored), "")
+    return f"\nThe user's cell that made it:\n{cell}" if 0 < len(cell) <= LONGEST_CELL else ""
 
 
 @dataclass

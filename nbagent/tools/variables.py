@@ -12,7 +12,7 @@ from nbagent.events import Risk
 from nbagent.protocols import ToolContext, ToolResult, ToolSpec
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.definition import terse_schema
-from nbagent.tools.sharing import Sharing
+from nbagent.tools.sharing import Sharing, made_by
 
 
 class BringVariableArguments(BaseModel):
@@ -57,7 +57,8 @@ class BringVariable:
         try:
             summary = await self._sharing.bring(name, context)
         except TransferError as error:
-            return ToolResult("error", str(error), str(error), notice=f"{name} could not be brought:")
+            text = f"{error}{await made_by(name, host)}"
+            return ToolResult("error", text, str(error), notice=f"{name} could not be brought:")
         return ToolResult(
             "ok", f"{name} {summary}".strip(), f"brought {name}", notice=f"{name} is in your kernel now:"
         )
