@@ -25,7 +25,7 @@ from nbagent.magic_commands import COMMANDS, Command
 from nbagent.notebook.atomic import free_path
 from nbagent.notebook.clean_cells import clean_cells
 from nbagent.notebook.export import export_notebook
-from nbagent.notebook.replay import Found, Records, cell_id, in_output, key_of
+from nbagent.notebook.replay import Found, Records, cell_id, in_output, key_of, withdraw_runs
 from nbagent.options import AGAIN, add_to
 from nbagent.project import resolve_here
 from nbagent.record import Record, record_of
@@ -193,16 +193,18 @@ class NotebookAgent:
         self._kept[run] = self._records.file_of(record)
         try:
             if new:
-                self._records.keep(record)
+                self._records.keep(record, *run)
         except StoreError as error:
             print(f"This cell's record was not kept: {error}")  # noqa: T201 - the cell's own output
 
     def withdraw(self, session: Session, undone: Undone) -> None:
         """Let no cell replay what was undone. Raises `StoreError`."""
-        for run in {event.run for event in session.events if event.seq in undone.actions}:
+        runs = {event.run for event in session.events if event.seq in undone.actions}
+        for run in runs:
             file = self._kept.pop((session.id, run), None)
             if file is not None and self._records is not None:
                 self._records.withdraw(file)
+        withdraw_runs(default_home(os.environ), session.id, runs)
 
     def last_exception(self) -> BaseException | None:
         """Give the last exception that the user's code ended with."""

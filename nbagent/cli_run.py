@@ -14,6 +14,7 @@ from nbagent.agent_thread import MainThreadQueue, agent_thread
 from nbagent.api import Agent, Result
 from nbagent.errors import FileExistsRefused, UsageError
 from nbagent.events import Event, Undone, to_json
+from nbagent.notebook.replay import withdraw_runs
 from nbagent.notebook.request import ExportRequest, export_session
 from nbagent.project import resolve_here
 from nbagent.protocols import Approval, ApprovalRequest, View
@@ -110,7 +111,10 @@ def undo_steps(session: str, count: int, *, files: bool) -> str:
             resolve_here({"session": session}, os.environ), store=FileStore(default_home(os.environ))
         )
         try:
-            return await resumed.undo(JsonLines().ask, count, files=files)
+            undone = await resumed.undo(JsonLines().ask, count, files=files)
+            runs = {event.run for event in resumed.events if event.seq in undone.actions}
+            withdraw_runs(default_home(os.environ), resumed.id, runs)
+            return undone
         finally:
             await resumed.close()
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,26 +87,27 @@ class Records:
         """Give the file for the record of the cell that `find` was asked for last."""
         return self._file(record.key, self._place(), self._positions.get(record.key, 1))
 
-    def keep(self, record: Record) -> None:
-        """Store the record of the cell that `find` was asked for last. Raises `StoreError`."""
-        self._write(self.file_of(record), {"record": record.model_dump(mode="json")})
+    def keep(self, record: Record, session: str = "", run: int = 0) -> None:
+        """Store the record of the cell that `find` was asked for last, with the run it is of.
+
+        Raises `StoreError`.
+        """
+        values = {"session": session, "run": run, "record": record.model_dump(mode="json")}
+        self._write(self.file_of(record), values)
 
     def withdraw(self, file: Path) -> None:
         """Replay what was recorded for this file up to now no more: it was undone. Raises `StoreError`.
 
         The notebook may carry the record, too, where it is not ours to take out.
         """
-        self._write(file, {"withdrawn": datetime.now(UTC).isoformat()})
+        self._write(file, {"withdrawn": _now()})
 
     def _write(self, file: Path, values: dict[str, Any]) -> None:
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make {file.parent}: {error.strerror}") from error
-        where = {"folder": str(Path.cwd()), "notebook": str(self._path() or "")}
-        write_whole(
-            file, json.dumps({**where, **values}, ensure_ascii=False).encode("utf-8", "replace"), force=True
-        )
+        _write_values(file, {"folder": str(Path.cwd()), "notebook": str(self._path() or ""), **values})
 
     # -- which execution this is ------------------------------------------------------------------------
 
@@ -195,6 +196,27 @@ class Records:
                     self._damaged[key, position] = (
                         f"its record in {candidate.name} is damaged ({str(error)[:100]})"
                     )
+
+
+def withdraw_runs(home: Path, session: str, runs: Collection[int]) -> None:
+    """Let no cell replay these runs of a session, whichever process recorded them. Raises `StoreError`."""
+    for file in (home / "records").glob("*/*.json"):
+        try:
+            text = file.read_bytes()
+            content = json.loads(text) if session.encode() in text else {}
+            where = {name: str(content[name]) for name in ("folder", "notebook")} if "record" in content else {}
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):  # damaged: nothing replays it
+            continue
+        if where and content.get("session") == session and content.get("run") in runs:
+            _write_values(file, {**where, "withdrawn": _now()})
+
+
+def _write_values(file: Path, values: Mapping[str, Any]) -> None:
+    write_whole(file, json.dumps(values, ensure_ascii=False).encode("utf-8", "replace"), force=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
 def cell_id(shell: Any) -> str:

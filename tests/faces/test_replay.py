@@ -15,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 from nbagent.errors import UsageError
-from nbagent.notebook.replay import Found, Records, in_output, key_of
+from nbagent.notebook.replay import Found, Records, in_output, key_of, withdraw_runs
 from nbagent.record import from_values
 from tests.faces.notebook import Cells, kernel
 from tests.scripted_server import Response, ScriptedServer, final, run_code
@@ -311,8 +311,12 @@ def test_what_was_undone_is_replayed_no_more_wherever_its_record_lies(
     records, after = found()
     assert after == Found(note="what it did was undone")
     newer = record.model_copy(update={"recorded": datetime.now(UTC) + timedelta(seconds=1)})
-    records.keep(newer)
-    assert found()[1].record == newer
+    records.keep(newer, "session", 3)
+    for session, runs in (("session", [2]), ("other", [3])):
+        withdraw_runs(tmp_path / "home", session, runs)
+        assert found()[1].record == newer
+    withdraw_runs(tmp_path / "home", "session", [1, 3])  # as another process does, which did not record it
+    assert found()[1] == Found(note="what it did was undone")
 
 
 def test_a_record_of_a_stranger_can_do_no_more_than_be_shown_and_asked_about(
