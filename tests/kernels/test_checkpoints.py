@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -240,7 +241,8 @@ async def main():
     async for item in kernel.execute("x = 2", timeout=30): pass
     await kernel.checkpoint()
     print(kernel._child._process.pid, flush=True)
-    async for item in kernel.execute("while True: pass", timeout=300): pass
+    code = "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True)\\nwhile True: pass"
+    async for item in kernel.execute(code, timeout=300): pass
 asyncio.run(main())
 """
     host = await asyncio.create_subprocess_exec(
@@ -248,11 +250,18 @@ asyncio.run(main())
     )
     assert host.stdout is not None
     keeper = int(await host.stdout.readline())
-    family = psutil.Process(keeper).children(recursive=True)
-    assert len(family) == 3
+    until = time.monotonic() + 10
+    family: list[psutil.Process] = []
+    while not (programs := [one for one in family if one.name() == "sleep"]):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.02)
+        family = psutil.Process(keeper).children(recursive=True)
+    assert len(family) == 4
     os.kill(host.pid if victim == "host" else keeper, signal.SIGKILL)
     _, alive = await asyncio.to_thread(psutil.wait_procs, family, 5)
-    assert alive == []
+    assert alive == ([] if victim == "host" else programs)  # a killed keeper's kernels end, and it can end no more
+    for one in alive:
+        one.kill()
     with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
         host.kill()
     await host.wait()

@@ -1,7 +1,8 @@
 """The process that a host starts: parent, sooner or later, of every worker, and the first to know how one ended.
 
 It imports ipykernel once, forks the first worker and from then on only waits: as a subreaper it inherits the
-workers whose parents are gone. It dies with its host (see launch.py), and every worker dies with it.
+workers whose parents are gone. It ends with its host, whatever is below it first; if it is killed, every worker
+dies with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from nbagent.kernels.zygote import worker as first_worker
 from nbagent.kernels.zygote.wire import Wire
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 Worker = Callable[[Wire, int, int, int], None]
@@ -39,6 +40,9 @@ def main(control: int, wire: int, out: int, err: int, worker: Worker = first_wor
     else:
         for descriptor in (wire, out, err, life):
             os.close(descriptor)
+        # Told of the host's end; SIGKILL would end this process alone, and not what the code started.
+        signal.signal(signal.SIGTERM, lambda *_: _end_family())
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         _keep(socket.socket(fileno=control), pid)
 
 
