@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbagent.prompt import text_named, variable_lines
-from nbagent.protocols import Observation, Variable
+from nbagent.protocols import NO_OUTPUT, Observation, Variable
 from nbagent.reply import Action
 from nbagent.turns import Task, Turn, message_tokens
 
 LONGEST_THOUGHT = 160
+LONGEST_NOTICE = 400
+MOST_NOTICES = 3
 
 
 class _Detail(NamedTuple):
@@ -43,7 +45,8 @@ def note_text(
     Earlier tasks are the user's words and stand as such; all that comes from the model or from data is fenced.
     What does not fit is told in less detail first, then the oldest steps are left out and counted.
     """
-    parts = _Parts([], [], ["Variables now:", *variable_lines(variables)] if variables else [], plan, nonce)
+    facts = [*_notices(turns), *(["Variables now:", *variable_lines(variables)] if variables else [])]
+    parts = _Parts([], [], facts, plan, nonce)
     for detail in _DETAILS:
         parts.tasks = [f"- {_clip(turn.task, detail.task)}" for turn in turns if isinstance(turn, Task)]
         parts.steps = [summary] if summary else [line for turn in turns if (line := _line(turn, detail))]
@@ -123,6 +126,17 @@ def _readable(action: Action) -> str:
     if isinstance(values, dict) and set(values) == {"code"}:
         return str(values["code"])
     return f"{action.tool} {json.dumps(values, ensure_ascii=False)}"
+
+
+def _notices(turns: Sequence[Turn]) -> list[str]:
+    """Give what was said last before the data of an observation: a time limit, a death, lost variables."""
+    said: dict[str, None] = {}
+    for turn in turns:
+        for seen in () if isinstance(turn, Task) else turn.observations:
+            notice = seen.text.partition("<output ")[0].strip()
+            if notice and notice != NO_OUTPUT:
+                said[_clip(notice, LONGEST_NOTICE)] = None
+    return [f"Said then: {notice}" for notice in list(said)[-MOST_NOTICES:]]
 
 
 def _data(seen: Observation) -> str:

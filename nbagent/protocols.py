@@ -21,6 +21,8 @@ from nbagent.tool_traits import ToolTraits
 
 # -- model and dialect --
 
+NO_OUTPUT = "(no output)"  #: what the model is told of an action that gave nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

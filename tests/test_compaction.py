@@ -219,6 +219,16 @@ def test_the_mechanical_note_tells_code_and_results_as_data() -> None:
     assert inside.count("n0nce") == 1, "no mark of a fence stands in the data"
 
 
+def test_that_variables_were_lost_stays_in_the_note() -> None:
+    lost = "The kernel died: it exited with code 9. A new kernel was started, earlier variables are gone: rows."
+    steps = [event for number in range(9) for event in step(f"c{number}", ["x" * 900])]
+    steps[3] = steps[3].model_copy(update={"text": f"{lost}\n<output n0nce>\n{'so far ' * 99}\n</output n0nce>"})
+    conversation = conversation_of([*opening("count"), *steps])
+    event = compacted(conversation, 3000, why="test")
+    assert event is not None
+    assert lost in event.note
+
+
 def test_one_huge_observation_is_cut_rather_than_forgotten() -> None:
     conversation = conversation_of([*opening("count"), *step("c", ["begin " + "0" * 60_000 + " end"])])
     event = compacted(conversation, 2000, why="test")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbagent.protocols import ToolContext, ToolResult
+from nbagent.protocols import NO_OUTPUT, ToolContext, ToolResult
 from nbagent.tools.long_outputs import keep
 from nbagent.tools.shape import cut, fence, unmarked
 
@@ -20,6 +20,6 @@ def observation(result: ToolResult, context: ToolContext, *, pages: bool) -> str
     handle = keep(text, context.session_folder) if pages and len(text) > limit else ""
     told = "\n".join(part for part in (cut(text, limit, handle), changes) if part.strip())
     if not told.strip():
-        return notice or "(no output)"
+        return notice or NO_OUTPUT
     fenced = fence(told, context.nonce, context.observation_characters)
     return f"{notice}\n{fenced}" if notice else fenced

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from nbagent.errors import CheckpointDeclined
 from nbagent.kernels.checkpoints import CheckpointKernel
 from tests.kernels.running import make_kernel, run, value
 
-HANG = 400.0  #: seconds after which a use counts as hung: on a busy machine torch alone takes one to be imported
+HANG = 200.0  #: seconds after which a use counts as hung
+#: OpenMP's threads spin while they wait for each other: on a busy machine that makes seconds of milliseconds.
+QUIET = {"OMP_WAIT_POLICY": "passive"}
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ async def value_within(kernel: CheckpointKernel, expression: str) -> str:
 
 async def main() -> None:
     """Print the table."""
+    os.environ.update(QUIET)
     distributions = importlib.metadata.packages_distributions()
     for library in LIBRARIES:
         if not library.installed:

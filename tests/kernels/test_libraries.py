@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.libraries import LIBRARIES, Library, go_back_on
+from tests.kernels.libraries import LIBRARIES, QUIET, Library, go_back_on
 
 pytestmark = [
     pytest.mark.long,
@@ -17,9 +17,13 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=str)
-async def test_a_library_works_after_going_back_or_is_declined_in_words(library: Library, tmp_path: Path) -> None:
+async def test_a_library_works_after_going_back_or_is_declined_in_words(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not library.installed:
         pytest.skip(f"{library.module} is not installed")
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
     why = await go_back_on(library, tmp_path)
     assert library.declined in why
     assert bool(why) == bool(library.declined)
