@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from tests.faces.notebook import Cells, kernel
-from tests.kernels.test_libraries import LIBRARIES as LISTED
-from tests.kernels.test_libraries import Library
+from tests.kernels.libraries import LIBRARIES as LISTED
+from tests.kernels.libraries import Library
 from tests.scripted_server import ScriptedServer, final, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a branch is a fork")
