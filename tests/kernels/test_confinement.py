@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,36 +15,53 @@ from nbagent.errors import KernelNotStarted
 from nbagent.kernels.confinement import confinement_for
 from nbagent.kernels.launch import landlock_abi
 from nbagent.kernels.process import ProcessKernel
-from tests.kernels.running import KernelMaker, run, value
+from tests.kernels.running import KernelMaker, make_kernel, run, value
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this system has no Landlock")
+shared_loop = pytest.mark.asyncio(loop_scope="module")  #: for the kernel that tests share
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds home, workspace and scratch of the kernel that tests share."""
+    return tmp_path_factory.mktemp("confined")
+
+
+@pytest.fixture(scope="module")
+def the_home(around: Path) -> Path:
     """A home folder with credentials, beside the workspace."""
-    home = tmp_path / "home"
+    home = around / "home"
     for name in (".ssh", ".config/gcloud", ".config/other", "project"):
         (home / name).mkdir(parents=True)
         (home / name / "file").write_text("content")
     (home / ".netrc").write_text("machine x password y")
     (home / "data.csv").write_text("a,b")
-    monkeypatch.setenv("HOME", str(home))
     return home
 
 
-@pytest_asyncio.fixture
-async def kernel(home: Path, kernel_maker: KernelMaker) -> ProcessKernel:
+@pytest.fixture
+def home(the_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That home folder, as the user's."""
+    monkeypatch.setenv("HOME", str(the_home))
+    return the_home
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kernel(the_home: Path, around: Path, kernel_kind: type[ProcessKernel]) -> AsyncIterator[ProcessKernel]:
     """A started, confined kernel."""
-    kernel = kernel_maker()
-    await kernel.start()
-    return kernel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(the_home))
+        made = make_kernel(around, kernel_kind)
+        await made.start()
+    yield made
+    await made.close()
 
 
+@shared_loop
 async def test_the_workspace_and_scratch_are_writable_and_nothing_else(
-    kernel: ProcessKernel, home: Path, tmp_path: Path
+    kernel: ProcessKernel, around: Path, tmp_path: Path
 ) -> None:
-    assert kernel.confinement == f"writes only to {tmp_path / 'work'}; credential files hidden"
+    assert kernel.confinement == f"writes only to {around / 'work'}; credential files hidden"
     inside = (
         "import os, tempfile, pathlib\n"
         "pathlib.Path('a/b').mkdir(parents=True); pathlib.Path('a/b/f').write_text('x')\n"
@@ -71,6 +89,7 @@ async def test_the_workspace_and_scratch_are_writable_and_nothing_else(
     assert not (outside / "new").exists()
 
 
+@shared_loop
 async def test_credentials_are_hidden_and_the_rest_is_readable(kernel: ProcessKernel, home: Path) -> None:
     for name in (".ssh/file", ".netrc", ".config/gcloud/file"):
         ran = await run(kernel, f"open({str(home / name)!r})")
@@ -80,6 +99,7 @@ async def test_credentials_are_hidden_and_the_rest_is_readable(kernel: ProcessKe
         assert (await run(kernel, f"open({str(home / name)!r}).read()")).executed.status == "ok"
 
 
+@shared_loop
 async def test_a_file_made_after_the_start_beside_credentials_is_explained(
     kernel: ProcessKernel, home: Path
 ) -> None:
@@ -88,12 +108,14 @@ async def test_a_file_made_after_the_start_beside_credentials_is_explained(
     assert ran.executed.error.endswith("(what was made there since can be read after `%agent reset`)")
 
 
+@shared_loop
 async def test_a_refusal_inside_another_error_is_explained_too(kernel: ProcessKernel, tmp_path: Path) -> None:
     code = f"try: open({str(tmp_path / 'f')!r}, 'w')\nexcept OSError as e: raise RuntimeError('no report') from e"
     ran = await run(kernel, code)
     assert ran.executed.error.startswith("RuntimeError: no report; blocked by confinement: ")
 
 
+@shared_loop
 async def test_a_failure_that_is_not_the_confinements_is_left_alone(kernel: ProcessKernel) -> None:
     ran = await run(kernel, "open('/proc/self/mem/no', 'w')")
     assert "confinement" not in ran.executed.error
@@ -101,6 +123,7 @@ async def test_a_failure_that_is_not_the_confinements_is_left_alone(kernel: Proc
     assert ran.executed.error == "PermissionError: [Errno 13] mine: 'inside.txt'"
 
 
+@shared_loop
 async def test_processes_shells_and_shared_memory_work(kernel: ProcessKernel) -> None:
     code = (
         "import subprocess, multiprocessing as m, pty, os\n"
@@ -115,7 +138,8 @@ async def test_processes_shells_and_shared_memory_work(kernel: ProcessKernel) ->
     assert ran.text() == "there\n\n[1, 2]\n"
 
 
-async def test_caches_are_written_to_scratch(kernel: ProcessKernel, tmp_path: Path) -> None:
+async def test_caches_are_written_to_scratch(kernel_maker: KernelMaker, home: Path, tmp_path: Path) -> None:
+    kernel = kernel_maker()
     names = ("MPLCONFIGDIR", "IPYTHONDIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR")
     found = (await value(kernel, f"*[__import__('os').environ[n] for n in {names!r}]")).split()
     assert all(Path(path).resolve().is_relative_to(tmp_path / "scratch") for path in found)
@@ -176,6 +200,7 @@ async def test_off_means_off_and_says_so(home: Path, kernel_maker: KernelMaker, 
     assert kernel.confinement == "none: confine is off"
 
 
+@shared_loop
 async def test_confined_code_can_be_interrupted(kernel: ProcessKernel) -> None:
     ran = await run(kernel, "while True: pass", timeout=0.5)
     assert ran.executed.status == "timeout"
