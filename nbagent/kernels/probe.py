@@ -345,6 +345,14 @@ def _kept_as_shown(error: BaseException, *_: object) -> dict[str, Any]:
     return {"ename": type(error).__name__, "evalue": str(error), "traceback": shown}
 
 
+def _lose_no_output(kernel: Any) -> None:
+    """Have the kernel wait with what it publishes where the host has no time: zmq would drop it in silence."""
+    thread = getattr(kernel, "iopub_thread", None)
+    if thread is not None:
+        option = sys.modules["zmq"].XPUB_NODROP
+        thread.schedule(lambda: thread.socket.setsockopt(option, 1))  # the socket is that thread's
+
+
 def install() -> None:
     """Make `exit()` an ordinary SystemExit, let each figure be shown once and the last words be heard."""
     from IPython.core.autocall import ZMQExitAutocall
@@ -366,4 +374,5 @@ def install() -> None:
     shell.events.register("post_execute", _mend_streams(sys.stdout, sys.stderr))
     for name in ("_exit", "abort", "kill"):
         setattr(os, name, _last_words_first(getattr(os, name), os.getpid()))
+    _lose_no_output(shell.kernel)
     changes()

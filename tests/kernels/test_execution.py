@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from nbagent.kernels.process import ProcessKernel
+from nbagent.protocols import Executed
 from tests.kernels.running import run, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -49,6 +51,7 @@ async def growth() -> AsyncIterator[list[float]]:
 async def test_every_kind_of_output_is_valid_nbformat(kernel: ProcessKernel) -> None:
     code = """
 import sys
+import time
 from IPython.display import display, Math, JSON
 print("out"); print("err", file=sys.stderr)
 display(Math("x"), JSON({"a": 1.5}))
@@ -67,17 +70,28 @@ display({"application/x.foo": {"a": 1}, "image/png": b"\\x89PNG"}, raw=True)
     assert ran.executed.execution_count == ran.outputs[-1]["execution_count"]
 
 
-async def test_stream_text_comes_while_the_code_runs(kernel: ProcessKernel) -> None:
-    loop = asyncio.get_running_loop()
-    code = "import time\nprint(1, flush=True)\ntime.sleep(0.6)\nprint(2)"
-    arrivals = [loop.time() async for _ in kernel.execute(code, timeout=20)]
-    assert arrivals[1] - arrivals[0] > 0.4
+async def test_stream_text_comes_while_the_code_runs(kernel: ProcessKernel, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    code = f"import os, time\nprint(1, flush=True)\nwhile not os.path.exists({str(heard)!r}): time.sleep(0.01)"
+    items = []
+    async for item in kernel.execute(code, timeout=20):
+        items.append(item)
+        heard.touch()
+    assert isinstance(items[-1], Executed)
+    assert items[-1].status == "ok"
 
 
-async def test_many_small_pieces_are_few_outputs(kernel: ProcessKernel) -> None:
-    ran = await run(kernel, "for i in range(2000): print(i, flush=True)")
-    assert ran.text() == "".join(f"{i}\n" for i in range(2000))
-    assert len(ran.outputs) < 200
+async def test_many_small_pieces_are_few_outputs_and_none_is_lost_on_a_host_that_is_busy(
+    kernel: ProcessKernel,
+) -> None:
+    pieces, texts = 3000, []
+    async for item in kernel.execute(f"for i in range({pieces}): print(i, flush=True)", timeout=60):
+        if not isinstance(item, Executed):
+            texts.append(item["text"])
+            if len(texts) == 1:
+                time.sleep(1)  # nothing is read meanwhile
+    assert "".join(texts) == "".join(f"{i}\n" for i in range(pieces))
+    assert len(texts) < 200
 
 
 async def test_an_error_keeps_what_was_printed_before_it(kernel: ProcessKernel) -> None:
@@ -350,8 +364,8 @@ async def test_code_may_rebind_builtins_without_harm(kernel: ProcessKernel) -> N
 async def test_ten_thousand_variables_do_not_slow_the_kernel_down(kernel: ProcessKernel) -> None:
     ran = await run(kernel, "globals().update({f'v{i}': i for i in range(10_000)})")
     assert 0 < len(ran.executed.changes) <= 2000
-    quick = await run(kernel, "1")
-    assert quick.executed.seconds < 1
+    before = float(await value(kernel, "__import__('time').process_time()"))
+    assert float(await value(kernel, "__import__('time').process_time()")) - before < 1
     await run(kernel, "for i in range(10_000): del globals()[f'v{i}']")
 
 
