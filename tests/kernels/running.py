@@ -56,9 +56,10 @@ def make_kernel(tmp_path: Path, kind: type[ProcessKernel] = ProcessKernel, **opt
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie has)."""
+    """Whether a process has ended with all of its threads (a zombie has)."""
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        process = psutil.Process(pid)
+        return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
     except psutil.NoSuchProcess:
         return True
 

