@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.faces.test_cli import nbagent
+from tests.faces.test_cli import called, nbagent
 from tests.scripted_server import C, Delay, Gate, ScriptedServer, final, plain, run_code, sse
 
 pexpect = pytest.importorskip("pexpect", reason="there are no pseudo-terminals here")
@@ -82,15 +82,19 @@ def give(child: Any, task: str) -> None:
 DELETE = run_code("import os\nos.remove('old.txt')")
 
 
-def test_a_run_streams_its_thought_and_leaves_every_part_once(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_run_streams_its_thought_and_leaves_every_part_once_and_its_clock_goes_on(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     gate = Gate()
     server.responses = [
-        run_code("print(6 * 7)"),
-        sse(C({"content": "Forty-"}), gate, C({"content": "two."}), C({}, "stop")),
+        run_code("import time\ntime.sleep(1.6)\nprint(6 * 7)"),
+        sse(Delay(1.6), C({"content": "Forty-"}), gate, C({"content": "two."}), C({}, "stop")),
     ]
     with run(server, tmp_path) as child:
+        child.expect(r"Running run_code [1-9] s")
+        child.expect(r"Thinking… [1-9] s")
         child.expect("Forty")
-        assert gate.reached.is_set()
+        assert gate.reached.wait(30)
         gate.open()
         shown = rest_of(child)
     assert child.exitstatus == 0
@@ -99,59 +103,35 @@ def test_a_run_streams_its_thought_and_leaves_every_part_once(server: ScriptedSe
     assert "2 steps" in shown
 
 
-def test_the_clock_of_the_status_goes_on_while_nothing_arrives(server: ScriptedServer, tmp_path: Path) -> None:
-    server.responses = [
-        run_code("import time\ntime.sleep(1.6)"),
-        sse(Delay(1.6), C({"content": "ok"}), C({}, "stop")),
-    ]
-    with run(server, tmp_path) as child:
-        child.expect("Running run_code 1 s")
-        child.expect("Thinking… 1 s")
-        rest_of(child)
-
-
-def test_yes_lets_a_file_be_deleted_after_its_code_was_shown(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("x")
-    server.responses = [DELETE, final("gone")]
-    with run(server, tmp_path) as child:
+def test_no_an_edit_and_yes_are_what_becomes_of_code_that_deletes(server: ScriptedServer, tmp_path: Path) -> None:
+    names = ("first.txt", "second.txt", "third.txt")
+    for name in names:
+        (tmp_path / name).write_text("x")
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('print(\"spared\")')\n")
+    server.responses = [*(run_code(f"import os\nos.remove({name!r})") for name in names), final("gone")]
+    with run(server, tmp_path, EDITOR=f"{sys.executable} {editor}") as child:
+        child.expect(r"Approve\?")
+        child.sendline("n move it instead")
+        child.expect(r"\[e\]dit")
+        child.sendline("e")
+        child.expect("spared")
+        child.expect(r"Approve\?")
+        child.sendline("y")
+        child.expect("edited by you")
         child.expect(r"Approve\? \[y\]es / \[n\]o")
         asked = ANSI.sub("", child.before)
-        assert "os.remove('old.txt')" in asked
+        assert "os.remove('third.txt')" in asked
         assert "overwrite" in asked
-        assert (tmp_path / "old.txt").exists()
+        assert (tmp_path / "third.txt").exists()
         child.sendline("what?")
         child.expect(r"Approve\?")
         child.sendline("y")
         shown = rest_of(child)
     assert child.exitstatus == 0
     assert "os.remove" not in shown, "the code is not shown twice"
-    assert not (tmp_path / "old.txt").exists()
-
-
-def test_no_keeps_the_file_and_tells_the_model_why(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("x")
-    server.responses = [DELETE, final("kept")]
-    with run(server, tmp_path) as child:
-        child.expect(r"Approve\?")
-        child.sendline("n move it instead")
-        rest_of(child)
-    assert (tmp_path / "old.txt").exists()
+    assert [name for name in names if (tmp_path / name).exists()] == ["first.txt", "second.txt"]
     assert "move it instead" in server.bodies[1]["messages"][-1]["content"]
-
-
-def test_edited_code_is_shown_again_and_is_what_runs(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("x")
-    editor = tmp_path / "editor.py"
-    editor.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('print(\"spared\")')\n")
-    server.responses = [DELETE, final("spared")]
-    with run(server, tmp_path, EDITOR=f"{sys.executable} {editor}") as child:
-        child.expect(r"\[e\]dit")
-        child.sendline("e")
-        child.expect("spared")
-        child.expect(r"Approve\?")
-        child.sendline("y")
-        assert "edited by you" in rest_of(child)
-    assert (tmp_path / "old.txt").exists()
 
 
 @pytest.mark.parametrize("at", ["question", "stream", "code"])
@@ -172,29 +152,26 @@ def test_one_ctrl_c_stops_and_the_session_is_kept(server: ScriptedServer, tmp_pa
     assert "Stopped" in shown
     assert "Traceback" not in shown
     assert (tmp_path / "old.txt").exists()
-    (listed,) = [json.loads(line) for line in nbagent("sessions", "--json", folder=tmp_path).stdout.splitlines()]
+    (listed,) = [json.loads(line) for line in called("sessions", "--json").stdout.splitlines()]
     assert listed["reason"] == "interrupted"
     assert listed["id"] in shown
 
 
-def test_a_pipe_gets_plain_lines(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_pipe_gets_plain_lines_and_what_nobody_can_allow_is_shown_and_not_run(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "old.txt").write_text("x")
     code = "import sys\nfor i in range(50): sys.stderr.write(f'\\r{i}%')\nprint('\\x1b[31mred\\x1b[0m')\n1/0"
-    server.responses = [run_code(code), final("It [bold]failed[/bold]. \x1b[2Jx")]
+    server.responses = [DELETE, run_code(code), final("It [bold]failed[/bold]. \x1b[2Jx")]
     done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", folder=tmp_path, FORCE_COLOR="1")
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "old.txt").exists()
+    assert "os.remove('old.txt')" in done.stdout
+    assert "--approve" in done.stdout
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
     for part in ("  49%\n", "  red\n", "ZeroDivisionError: division by zero", "It [bold]failed[/bold]. x"):
         assert done.stdout.count(part) == 1, part
     assert "48%" not in done.stdout
-
-
-def test_where_nobody_can_answer_the_action_is_shown_and_not_run(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("x")
-    server.responses = [DELETE, final("kept")]
-    done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", folder=tmp_path)
-    assert (tmp_path / "old.txt").exists()
-    assert "os.remove('old.txt')" in done.stdout
-    assert "--approve" in done.stdout
 
 
 def test_quiet_prints_the_answer_alone_or_why_there_is_none(server: ScriptedServer, tmp_path: Path) -> None:
@@ -235,9 +212,13 @@ def test_a_terminal_that_knows_few_characters_still_shows_the_answer(
     assert "Answer: gr??er ? 5" in done.stdout
 
 
-def test_ipython_shows_the_run_stops_it_and_goes_on(server: ScriptedServer, tmp_path: Path) -> None:
+def test_ipython_shows_the_run_stops_it_goes_on_and_asks_in_the_cell(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     gate = Gate()
+    (tmp_path / "old.txt").write_text("x")
     server.responses = [sse(C({"content": "Let me "}), gate), run_code("print(6 * 7)"), final("Forty-two.")]
+    server.responses += [DELETE, final("kept"), DELETE, final("gone")]
     with ipython(server, tmp_path) as child:
         child.expect_exact("In [1]: ")
         child.sendline("%load_ext nbagent")
@@ -252,16 +233,6 @@ def test_ipython_shows_the_run_stops_it_and_goes_on(server: ScriptedServer, tmp_
         child.expect_exact("In [4]: ")
         child.sendline("print('the reason is', _agent.reason)")
         child.expect("the reason is answered")
-        child.sendline("exit")
-        assert "Traceback" not in rest_of(child)
-
-
-def test_ipython_asks_in_the_cell(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("x")
-    server.responses = [DELETE, final("kept"), DELETE, final("gone")]
-    with ipython(server, tmp_path) as child:
-        child.expect_exact("In [1]: ")
-        child.sendline("%load_ext nbagent")
         for answer, there in (("n", True), ("y", False)):
             child.expect_exact("]: ")
             give(child, "delete it")
@@ -270,7 +241,7 @@ def test_ipython_asks_in_the_cell(server: ScriptedServer, tmp_path: Path) -> Non
             child.expect("Answer")
             assert (tmp_path / "old.txt").exists() is there
         child.sendline("exit")
-        rest_of(child)
+        assert "Traceback" not in rest_of(child)
 
 
 def test_a_question_that_nobody_answers_is_a_no_and_the_command_ends(
