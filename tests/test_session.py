@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from nbagent.context import Conversation
 from nbagent.errors import NoModelError, SettingsError, UsageError
@@ -95,6 +96,41 @@ class Work:
         return [event.text for event in self.view.of(Observed)]
 
 
+class Together(Work):
+    """One session and one server for many tests: each has a run in it, a view and the requests of that run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = ScriptedServer()
+
+    async def run(self, *responses: Response, task: str = "count", **settings: Any) -> RunFinished:
+        self.server.begin_again()
+        self.server.responses += responses
+        session = self.sessions[0] if self.sessions else self.session(self.server)
+        given = {"model": "stub", "base_url": self.server.base_url, "folder": str(self.folder), **settings}
+        finished = await session.run(task, view=self.view, resolved=resolve(given, os.environ))
+        self.server.assert_complete()
+        self.bodies = self.server.bodies
+        return finished
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Together]:
+    made = Together(tmp_path_factory.mktemp("together"))
+    with made.server:
+        yield made
+        await made.sessions[0].close()
+
+
+@pytest.fixture
+def together(one_session: Together) -> Together:
+    one_session.view = Recorder()
+    return one_session
+
+
+shared_loop = pytest.mark.asyncio(loop_scope="module")  #: for the session that tests share
+
+
 @pytest.fixture
 async def work(tmp_path: Path) -> AsyncIterator[Work]:
     folder = tmp_path / "work"
@@ -154,40 +190,45 @@ async def test_the_run_is_recorded_before_it_is_shown(work: Work) -> None:
     assert seen_unrecorded == []
 
 
-async def test_an_error_becomes_an_observation_and_the_run_goes_on(work: Work) -> None:
-    finished = await work.run(run_code("print('before'); 1/0"), final("fixed"))
+@shared_loop
+async def test_an_error_becomes_an_observation_and_the_run_goes_on(together: Together) -> None:
+    finished = await together.run(run_code("print('before'); 1/0"), final("fixed"))
     assert finished.reason == "answered"
-    assert "ZeroDivisionError" in work.observed[0]
-    assert "before" in work.observed[0]
-    assert work.view.of(ActionFinished)[0].status == "error"
+    assert "ZeroDivisionError" in together.observed[0]
+    assert "before" in together.observed[0]
+    assert together.view.of(ActionFinished)[0].status == "error"
 
 
-async def test_a_model_that_repeats_itself_is_told_and_then_ended(work: Work) -> None:
-    finished = await work.run(*[run_code("ls = 1", str(n)) for n in range(4)], max_steps=30)
+@shared_loop
+async def test_a_model_that_repeats_itself_is_told_and_then_ended(together: Together) -> None:
+    finished = await together.run(*[run_code("ls = 1", str(n)) for n in range(4)], max_steps=30)
     assert finished.reason == "repeating"
-    assert [event.guard for event in work.view.of(Nudged)] == ["repeating", "repeating"]
-    assert "exactly this before" in work.bodies[2]["messages"][-1]["content"]
+    assert [event.guard for event in together.view.of(Nudged)] == ["repeating", "repeating"]
+    assert "exactly this before" in together.bodies[2]["messages"][-1]["content"]
 
 
-async def test_code_that_fails_the_same_way_again_and_again_is_ended(work: Work) -> None:
-    finished = await work.run(*[run_code("int('6[4]')", str(n)) for n in range(4)], max_steps=30)
+@shared_loop
+async def test_code_that_fails_the_same_way_again_and_again_is_ended(together: Together) -> None:
+    finished = await together.run(*[run_code("int('6[4]')", str(n)) for n in range(4)], max_steps=30)
     assert finished.reason == "repeating"
 
 
-async def test_an_unknown_tool_is_answered_and_its_neighbour_runs(work: Work) -> None:
+@shared_loop
+async def test_an_unknown_tool_is_answered_and_its_neighbour_runs(together: Together) -> None:
     two = sse(
         C(T(index=0, id="a", type="function", function=F("python_exec", '{"code":"1"}'))),
         C(T(index=1, id="b", type="function", function=F("run_code", '{"code":"print(2)"}'))),
         C({}, "tool_calls"),
     )
-    assert (await work.run(two, final("ok"))).reason == "answered"
-    tools = [message for message in work.bodies[1]["messages"] if message["role"] == "tool"]
+    assert (await together.run(two, final("ok"))).reason == "answered"
+    tools = [message for message in together.bodies[1]["messages"][-2:] if message["role"] == "tool"]
     assert [message["tool_call_id"] for message in tools] == ["a", "b"]
     assert "run_code" in tools[0]["content"]
     assert "2" in tools[1]["content"]
 
 
-async def test_a_call_cut_by_the_token_limit_never_runs(work: Work) -> None:
+@shared_loop
+async def test_a_call_cut_by_the_token_limit_never_runs(together: Together) -> None:
     half = sse(
         C(
             T(
@@ -199,23 +240,24 @@ async def test_a_call_cut_by_the_token_limit_never_runs(work: Work) -> None:
         ),
         C({}, "length"),
     )
-    await work.run(half, final("ok"))
-    assert not (work.folder / "out.csv").exists()
-    for message in work.bodies[1]["messages"]:
+    await together.run(half, final("ok"))
+    assert not (together.folder / "out.csv").exists()
+    for message in together.bodies[1]["messages"]:
         for call in message.get("tool_calls", []):
             json.loads(call["function"]["arguments"])
 
 
-async def test_a_broken_stream_is_retried_and_nothing_of_it_runs(work: Work) -> None:
+@shared_loop
+async def test_a_broken_stream_is_retried_and_nothing_of_it_runs(together: Together) -> None:
     call = C(
         T(index=0, id="a", type="function", function=F("run_code", "{\"code\":\"open('n.txt','a').write('1')\"}"))
     )
     usages = [{"usage": {"prompt_tokens": 1000, "completion_tokens": 10}, "choices": []}] * 2
     good = sse(call, C({}, "tool_calls"), usages[0])
-    finished = await work.run(sse(call, RESET, done=False), good, sse(*final("ok").items, usages[1]))
+    finished = await together.run(sse(call, RESET, done=False), good, sse(*final("ok").items, usages[1]))
     assert finished.usage.prompt_tokens > 2500, "the reply that broke off is paid for, too"
-    assert (work.folder / "n.txt").read_text() == "1"
-    assert len(work.view.of(Retrying)) == 1
+    assert (together.folder / "n.txt").read_text() == "1"
+    assert len(together.view.of(Retrying)) == 1
 
 
 async def test_stop_while_the_model_streams_keeps_the_partial_thought(work: Work) -> None:
@@ -265,10 +307,11 @@ async def test_stop_while_code_runs_answers_every_call_and_keeps_the_kernel(work
         assert "7" in work.observed[-1]
 
 
-async def test_the_time_limit_interrupts_and_keeps_partial_output(work: Work) -> None:
-    await work.run(run_code("print('part'); import time; time.sleep(60)"), final("ok"), cell_timeout=1)
-    assert work.view.of(ActionFinished)[0].status == "timeout"
-    assert "part" in work.observed[0]
+@shared_loop
+async def test_the_time_limit_interrupts_and_keeps_partial_output(together: Together) -> None:
+    await together.run(run_code("print('part'); import time; time.sleep(60)"), final("ok"), cell_timeout=1)
+    assert together.view.of(ActionFinished)[0].status == "timeout"
+    assert "part" in together.observed[0]
 
 
 async def test_a_dead_kernel_is_told_with_what_was_lost_and_nothing_runs_twice(work: Work) -> None:
@@ -295,20 +338,22 @@ async def test_risky_code_waits_for_a_yes_and_nobody_means_no(work: Work) -> Non
     assert not work.view.of(OutputAdded)
 
 
-async def test_code_that_the_user_edits_is_what_runs_and_what_the_model_sees(work: Work) -> None:
-    work.view = Recorder(approve=True, code="print('edited')")
-    finished = await work.run(run_code("print('mine')"), final("ok"), approve="each")
+@shared_loop
+async def test_code_that_the_user_edits_is_what_runs_and_what_the_model_sees(together: Together) -> None:
+    together.view = Recorder(approve=True, code="print('edited')")
+    finished = await together.run(run_code("print('mine')"), final("ok"), approve="each")
     assert finished.reason == "answered"
-    assert work.view.of(ActionStarted)[0].code == "print('edited')"
-    call = work.bodies[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"]
+    assert together.view.of(ActionStarted)[0].code == "print('edited')"
+    call = together.bodies[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(call) == {"code": "print('edited')"}
 
 
-async def test_a_refusal_goes_to_the_model_once_and_the_run_goes_on(work: Work) -> None:
-    work.view = Recorder(approve=False)
-    finished = await work.run(run_code("import os; os.remove('x.csv')"), final("I will not"))
+@shared_loop
+async def test_a_refusal_goes_to_the_model_once_and_the_run_goes_on(together: Together) -> None:
+    together.view = Recorder(approve=False)
+    finished = await together.run(run_code("import os; os.remove('x.csv')"), final("I will not"))
     assert finished.answer == "I will not"
-    assert "not now" in work.observed[0]
+    assert "not now" in together.observed[0]
 
 
 async def test_secrets_of_the_environment_reach_nobody(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,30 +379,35 @@ async def test_secrets_of_the_environment_reach_nobody(work: Work, monkeypatch: 
     assert str(len(secrets[0])) in work.observed[3]
 
 
-async def test_model_errors_end_the_run_and_keep_what_was_done(work: Work) -> None:
+@shared_loop
+async def test_model_errors_end_the_run_and_keep_what_was_done(together: Together) -> None:
     refused = Response([b'{"error":{"message":"bad key"}}'], status=401, stream=False)
-    finished = await work.run(run_code("x = 1"), refused)
+    finished = await together.run(run_code("x = 1"), refused)
     assert finished.reason == "model_error"
     assert "\n" not in finished.message
-    assert len(work.view.of(StepFinished)) >= 1
+    assert len(together.view.of(StepFinished)) >= 1
 
 
 @pytest.mark.parametrize("dialect", ["json", "fenced"])
-async def test_the_same_task_is_solved_in_the_text_dialects(work: Work, dialect: str) -> None:
+@shared_loop
+async def test_the_same_task_is_solved_in_the_text_dialects(together: Together, dialect: str) -> None:
     if dialect == "json":
         first = json.dumps({"thought": "sum", "action": "run_code", "action_input": {"code": "print(40+2)"}})
         last = json.dumps({"thought": "done", "action": "final_answer", "action_input": {"answer": "42"}})
     else:
         first, last = "I sum.\n```python\nprint(40+2)\n```", "42"
-    finished = await work.run(final(first), final(last), dialect=dialect)
+    finished = await together.run(final(first), final(last), dialect=dialect)
     assert (finished.reason, finished.answer) == ("answered", "42")
-    assert "42" in work.observed[0]
+    assert "42" in together.observed[0]
 
 
-async def test_a_guess_before_any_code_is_doubted_in_the_text_dialects(work: Work) -> None:
-    finished = await work.run(final("It is 7."), final("```python\nprint(8)\n```"), final("8"), dialect="fenced")
+@shared_loop
+async def test_a_guess_before_any_code_is_doubted_in_the_text_dialects(together: Together) -> None:
+    finished = await together.run(
+        final("It is 7."), final("```python\nprint(8)\n```"), final("8"), dialect="fenced"
+    )
     assert finished.answer == "8"
-    assert work.view.of(Nudged)[0].guard == "unsupported_answer"
+    assert together.view.of(Nudged)[0].guard == "unsupported_answer"
 
 
 async def test_an_empty_task_and_a_second_run_at_once_are_refused_in_a_line(work: Work) -> None:
@@ -412,12 +462,13 @@ async def test_running_without_questions_is_said_once(work: Work) -> None:
     assert ["approve=off" in " ".join(said) for said in notes] == [True, False]
 
 
-async def test_half_characters_from_the_model_reach_neither_file_nor_page(work: Work) -> None:
+@shared_loop
+async def test_half_characters_from_the_model_reach_neither_file_nor_page(together: Together) -> None:
     halves = sse(C({"content": "a \ud83d b \ud83d"}), C({"content": "\ude00"}), C({}, "stop"))
-    finished = await work.run(run_code("print('\ud83d', '\\ud83d'.isprintable())"), halves)
+    finished = await together.run(run_code("print('\ud83d', '\\ud83d'.isprintable())"), halves)
     assert finished.answer == "a \ufffd b \U0001f600"
-    assert "\ufffd False" in work.observed[0]
-    for event in work.view.shown:
+    assert "\ufffd False" in together.observed[0]
+    for event in together.view.shown:
         to_json(event).encode()
 
 
