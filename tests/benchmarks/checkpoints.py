@@ -45,7 +45,8 @@ async def measure(megabytes: int) -> str:
         return (
             f"{megabytes:5} MB: checkpoint {statistics.median(made):5.1f} (best {min(made):5.1f}, "
             f"worst {max(made):5.1f}) ms, of it the fork {forks:5.1f}, "
-            f"undo {statistics.median(back):5.1f} (best {min(back):5.1f}, worst {max(back):5.1f}) ms, {STEPS} kept take {memory:.0f} MB"
+            f"undo {statistics.median(back):5.1f} (best {min(back):5.1f}, worst {max(back):5.1f}) ms, "
+            f"{STEPS} kept take {memory:.0f} MB"
         )
     finally:
         await kernel.close()
