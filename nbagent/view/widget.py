@@ -1,7 +1,7 @@
 """The live view in a notebook: one anywidget, replaced by a static trace when the run is over.
 
 The run is shown from the agent thread while the cell blocks the main thread. All that goes to the page is
-sent by one flusher thread, some 25 times a second; all that comes from the page arrives on a thread of the
+sent by one flusher thread, some 20 times a second; all that comes from the page arrives on a thread of the
 kernel's and only sets flags and futures. Nothing here prints: output of such a thread has no cell.
 """
 
@@ -31,7 +31,7 @@ from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
 from nbagent.view.question import ask_by_line, own_question
 
-FRAME = 1 / 25  #: seconds between two sendings: thousands of messages a second get lost on the way
+FRAME = 1 / 20  #: seconds between two sendings: thousands of messages a second get lost on the way
 #: Seconds after which a page that did not call back is held to be unable to: the first widget of a page
 #: loads its code and has a subshell made first, which takes a busy machine more than two.
 HELLO_TIMEOUT = 4.0

@@ -133,13 +133,16 @@ class Lab:
         session.on("Network.webSocketFrameReceived", received.take)
         return received
 
-    def page_seconds(self) -> float:
-        """Give the time that the page's main thread has worked, as the browser's protocol gives it."""
+    def count_work(self) -> Callable[[], float]:
+        """Give what tells the seconds that the page's main thread has worked from now on."""
         session = self.page.context.new_cdp_session(self.page)
         session.send("Performance.enable")
-        metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
-        session.detach()
-        return float(metrics["TaskDuration"])
+
+        def seconds() -> float:
+            told = session.send("Performance.getMetrics")["metrics"]
+            return float(next(one["value"] for one in told if one["name"] == "TaskDuration"))
+
+        return seconds
 
     def theme(self, name: str) -> None:
         """Choose `JupyterLab Light` or `JupyterLab Dark`."""
