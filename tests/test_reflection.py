@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,21 +17,13 @@ from nbagent.settings import resolve
 from nbagent.stores.files import FileStore, default_home
 from tests.scripted_server import Response, ScriptedServer, final, plain, run_code
 from tests.test_long_runs import rebuilt
-from tests.test_session import Work
+from tests.test_session import Together, Work, one_session, shared_loop, together, work
+
+__all__ = ["one_session", "together", "work"]  # fixtures
 
 
 def verdict(*, enough: bool, need: str = "", reason: str = "so") -> Response:
     return final(json.dumps({"enough": enough, "need": need, "reason": reason}))
-
-
-@pytest.fixture
-async def work(tmp_path: Path) -> AsyncIterator[Work]:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    made = Work(folder)
-    yield made
-    for session in made.sessions:
-        await session.close()
 
 
 @pytest.mark.parametrize(
@@ -112,9 +102,10 @@ async def test_an_answer_with_a_figure_that_nothing_shows_is_held_back_once(work
     assert finished.usage.total_tokens > 0
 
 
-async def test_the_same_answer_given_again_is_taken(work: Work) -> None:
+@shared_loop
+async def test_the_same_answer_given_again_is_taken(together: Together) -> None:
     same = final("The mean is 12.75.")
-    finished = await work.run(
+    finished = await together.run(
         run_code("print('rows', 4)"), same, verdict(enough=False, need="compute it"), final("The mean is 12.75.")
     )
     assert finished.answer == "The mean is 12.75."
@@ -133,17 +124,18 @@ async def test_a_supported_answer_is_asked_about_only_where_reflect_is_on(work: 
         server.assert_complete()
 
 
-async def test_three_failures_in_a_row_ask_for_what_is_needed(work: Work) -> None:
-    finished = await work.run(
+@shared_loop
+async def test_three_failures_in_a_row_ask_for_what_is_needed(together: Together) -> None:
+    finished = await together.run(
         *[run_code(f"undefined_{number}", f"c{number}") for number in range(3)],
         verdict(enough=False, need="Look at which names there are."),
         run_code("print('fine')"),
         final("fine"),
     )
     assert finished.answer == "fine"
-    told = [event.text for event in work.view.of(Nudged) if event.guard == "reflection"]
+    told = [event.text for event in together.view.of(Nudged) if event.guard == "reflection"]
     assert told == ["By your own judgement this is needed next: Look at which names there are."]
-    assert "have failed" in work.bodies[3]["messages"][-1]["content"]
+    assert "have failed" in together.bodies[3]["messages"][-1]["content"]
 
 
 async def test_a_server_that_takes_no_temperature_is_asked_without(work: Work) -> None:
@@ -159,10 +151,11 @@ async def test_a_server_that_takes_no_temperature_is_asked_without(work: Work) -
     assert "temperature" not in work.bodies[5], "it is refused once"
 
 
-async def test_a_reply_that_is_no_verdict_holds_nothing_up(work: Work) -> None:
-    finished = await work.run(run_code("print(1)"), final("12.75"), final("I do not know."))
+@shared_loop
+async def test_a_reply_that_is_no_verdict_holds_nothing_up(together: Together) -> None:
+    finished = await together.run(run_code("print(1)"), final("12.75"), final("I do not know."))
     assert finished.answer == "12.75"
-    assert not work.view.of(Reflected)
+    assert not together.view.of(Reflected)
 
 
 async def test_a_run_is_not_held_up_for_ever(work: Work) -> None:
@@ -181,16 +174,17 @@ async def test_a_run_is_not_held_up_for_ever(work: Work) -> None:
     assert len(work.view.of(AsideAsked)) == MOST_QUESTIONS
 
 
-async def test_json_models_are_held_to_the_verdicts_schema(work: Work) -> None:
+@shared_loop
+async def test_json_models_are_held_to_the_verdicts_schema(together: Together) -> None:
     def step(action: str, **values: Any) -> Response:
         return final(json.dumps({"thought": "t", "action": action, "action_input": values}))
 
-    finished = await work.run(
+    finished = await together.run(
         step("run_code", code="print(1)"),
         step("final_answer", answer="12.75"),
         verdict(enough=True),
         dialect="json",
     )
     assert finished.answer == "12.75"
-    schema = work.bodies[2]["response_format"]["json_schema"]["schema"]
+    schema = together.bodies[2]["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["enough", "need", "reason"]
