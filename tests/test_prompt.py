@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from nbagent.events import DialectName
+from nbagent.models.dialects.tools import ToolsDialect
 from nbagent.prompt import HostContext, advice_for, run_message, system_prompt, text_named
 from nbagent.protocols import Variable
 from nbagent.task_reading import SAME_LANGUAGE, approach_of, language_of
 from nbagent.tools.answer import FinalAnswer
+from nbagent.tools.built_in import built_in
+from nbagent.tools.permission import Permission
+from nbagent.tools.registry import Registry
+from nbagent.tools.sharing import Sharing
 
 SMALL: tuple[DialectName, ...] = ("json", "fenced")
 
@@ -70,6 +78,17 @@ def test_the_system_prompt_is_made_of_its_blocks_and_short() -> None:
     assert all(text_named(name) in prompt for name in ("role", "how_to_work", "data_is_data", "answer"))
     assert len(prompt) < 1800
     assert max(len(text_named(f"approach_{name}")) for name in ("debugging", "plotting", "modelling")) < 420
+
+
+@pytest.mark.parametrize(("small", "most"), [(False, 6000), (True, 2500)])
+def test_what_comes_before_the_task_keeps_to_its_budget(tmp_path: Path, small: bool, most: int) -> None:
+    registry = Registry(built_in(tmp_path, Sharing()))
+    dialects: tuple[DialectName, ...] = ("tools", *SMALL)
+    for dialect in dialects:
+        offered = registry.offered(dialect, small=small, with_host=True, permission=Permission())
+        specs = [tool.spec for tool in offered]
+        fields = ToolsDialect().parameters(specs) if dialect == "tools" else {}
+        assert len(system_prompt(dialect, specs)) + len(json.dumps(fields)) <= most, dialect
 
 
 @pytest.mark.parametrize("dialect", SMALL)

@@ -84,7 +84,7 @@ class RunCode:
             "Run Python in a Jupyter kernel; variables and imports stay between calls. Use it to look, compute and"
             ' plot. Example: {"code": "df = pd.read_csv(\'a.csv\')\\ndf.head()"}. Shows prints, the last'
             " line's value, errors and changed variables. Mistakes: no print and no last expression, so nothing"
-            " shows; printing whole tables; long code in one go."
+            " shows; printing whole tables."
         ),
         schema=terse_schema(RunCodeArguments),
     )

@@ -30,8 +30,8 @@ def _preview(arguments: dict[str, Any], context: ToolContext) -> str:
 
 @tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers, preview=_preview)
 def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> ToolResult:
-    """Replace text in a file. `old` must stand there exactly, once: copy it from read_file with its spaces, with
-    lines around it if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.
+    """Replace text in a file. `old` must stand there exactly, once: copy it from read_file, with lines around
+    it if it stands more often. Example: {"path": "a.py", "old": "x = 1", "new": "x = 2"}.
     """
     try:
         place = locate(path, context.folder, also=context.allow_write, write=True)

@@ -33,8 +33,8 @@ class BringVariable:
         name=name,
         description=(
             "Copy a variable of the user's into your kernel under the same name, for data they loaded."
-            ' Example: {"name": "df"}. Changing the copy does not change theirs. Mistakes: bringing what you made'
-            " yourself; an expression such as df.head() and no name."
+            ' Example: {"name": "df"}. Changing the copy does not change theirs.'
+            " Mistakes: df.head(), which is no name."
         ),
         schema=terse_schema(BringVariableArguments),
     )

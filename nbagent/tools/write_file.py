@@ -27,7 +27,7 @@ def _preview(arguments: dict[str, Any], context: ToolContext) -> str:
 @tool(risk=grade_write, timeout=60, tags=("files",), patterns=what_a_yes_covers, preview=_preview)
 def write_file(path: str, content: str, context: ToolContext) -> ToolResult:
     """Write a whole new text file, or replace one; to change one use edit_file, to save data run_code.
-    Example: {"path": "notes.md", "content": "# Notes\\n"}. Mistake: leaving out what should stay.
+    Example: {"path": "notes.md", "content": "# Notes\\n"}.
     """
     try:
         place = locate(path, context.folder, also=context.allow_write, write=True)
