@@ -7,8 +7,8 @@ A step's cost is the gap between two requests as the server saw them: parsing, e
 A run counts only if the final value is the number of steps. Medians over the repeats; the two loops take
 turns, so that the machine's drift hits both alike. `NBAGENT_CHECKPOINTS=off` before it takes no states.
 
-Where a step's processor time goes (about; N=150, milliseconds on a machine that others used too, where the bare loop
-takes 31 at N=50: 25 in its own process, most of them the SDK's walk over the messages, and 6 in its kernel):
+About where a step's processor time goes (N=150, milliseconds on a machine that others used too, where the bare
+loop takes 31 at N=50: 25 in its own process, most of them the SDK's walk over the messages, and 6 in its kernel):
 
     | process | what | state kept | not kept |
     |---|---|---|---|
