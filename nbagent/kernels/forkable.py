@@ -220,11 +220,13 @@ class ForkableChild(Child):
             KernelError: the sleeper is gone; so is its mark, and no worker runs.
         """
         marks = list(self.sleepers)
-        for younger in marks[marks.index(mark) + 1 :]:
-            self.drop(younger)
+        younger = marks[marks.index(mark) + 1 :]
+        leaving = {self.worker, *(self.sleepers[one].pid for one in younger)}  # they take a moment
+        for one in younger:
+            self.drop(one)
         await self.kill_worker()
         sleeper = self.sleepers[mark]
-        ended = self._end_started_since(sleeper)
+        ended = self._end_started_since(sleeper, leaving)
         channels = self.channels
         assert isinstance(channels, WireChannels)
         try:
@@ -236,11 +238,11 @@ class ForkableChild(Child):
         channels.replace(socket.socket(fileno=descriptor))
         return {**woken, "ended": ended}
 
-    def _end_started_since(self, sleeper: Sleeper) -> list[str]:
+    def _end_started_since(self, sleeper: Sleeper, leaving: set[int]) -> list[str]:
         if self._process is None:
             return []
-        kept = {one.pid for one in self.sleepers.values()}
-        return end_younger(self._process.pid, sleeper.pid, kept)
+        own = {one.pid for one in self.sleepers.values()} | leaving
+        return end_younger(self._process.pid, sleeper.pid, own)
 
     def drop(self, mark: str) -> None:
         """Forget a checkpoint."""

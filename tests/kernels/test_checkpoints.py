@@ -131,6 +131,17 @@ async def test_a_thread_of_the_codes_own_is_a_reason_to_decline(kernel: Checkpoi
     assert await kernel.checkpoint()
 
 
+NESTED = """
+import time
+from pathlib import Path
+nested = subprocess.Popen(['sh', '-c', 'sleep 300; true'])
+def inner():
+  children = Path(f'/proc/{nested.pid}/task/{nested.pid}/children').read_text().split()
+  return [Path(f'/proc/{pid}/comm').read_text() for pid in children]
+while inner() != ['sleep\\n']: time.sleep(0.01)
+"""
+
+
 async def test_programs_that_were_started_since_are_ended_and_earlier_ones_go_on(kernel: CheckpointKernel) -> None:
     start = "import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session={})"
     await run(kernel, start.format(False))
@@ -141,7 +152,7 @@ async def test_programs_that_were_started_since_are_ended_and_earlier_ones_go_on
         await asyncio.sleep(0.03)
         await run(kernel, start.format(apart))
         later = int(await value(kernel, "p.pid"))
-        await run(kernel, "nested = subprocess.Popen(['sh', '-c', 'sleep 300; true']); time.sleep(0.1)")
+        await run(kernel, NESTED)
         went = await kernel.go_back(mark)
         assert went.ended == ("sh", "sleep", "sleep")
         assert psutil.Process(earlier).is_running()
@@ -213,6 +224,19 @@ async def test_a_death_between_two_executions_is_waited_for_where_the_keeper_tel
     assert (ran.executed.status, ran.outputs) == ("died", [])
     assert ran.executed.error.endswith("(SIGKILL) before this code, which was not run")
     assert await value(kernel, "1") == "1"
+
+
+async def test_a_state_that_ends_slowly_is_no_program_of_the_codes(kernel: CheckpointKernel) -> None:
+    await run(kernel, "x = 1")
+    older = await kernel.checkpoint()
+    await run(kernel, "import time; time.sleep(0.05); x = 2")  # another hundredth of a second
+    slow = kernel._sleepers[await kernel.checkpoint()].pid
+    os.kill(slow, signal.SIGSTOP)
+    try:
+        assert (await kernel.go_back(older)).ended == ()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(slow, signal.SIGCONT)
 
 
 async def test_a_checkpoint_that_the_system_ended_is_passed_over(kernel: CheckpointKernel) -> None:
