@@ -40,7 +40,12 @@ class Cells:
             elif kind in ("stream", "display_data", "execute_result", "error"):
                 if display:
                     handles[display] = len(outputs)
-                outputs.append({"output_type": kind, **content})
+                before = outputs[-1] if outputs else {}
+                # One stream in two messages is one output, as front ends hold it.
+                if kind == "stream" and before.get("name") == content["name"]:
+                    before["text"] += content["text"]
+                else:
+                    outputs.append({"output_type": kind, **content})
 
         def asked(message: dict[str, Any]) -> None:
             assert answer is not None

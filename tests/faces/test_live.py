@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,8 @@ def server() -> Iterator[ScriptedServer]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def cells(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
-    folder = tmp_path_factory.mktemp("live")
+@contextmanager
+def live_kernel(server: ScriptedServer, folder: Path) -> Iterator[Cells]:
     environment = {
         "NBAGENT_BASE_URL": server.base_url,
         "NBAGENT_MODEL": "stub",
@@ -32,6 +32,12 @@ def cells(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> I
     }
     with kernel(folder, environment) as made:
         made.run("%load_ext nbagent")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cells(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+    with live_kernel(server, tmp_path_factory.mktemp("live")) as made:
         yield made
 
 
@@ -76,7 +82,7 @@ def test_figures_are_captured_and_closed(cells: Cells, server: ScriptedServer) -
     (shown,) = [one["data"]["text/html"] for one in outputs if "text/html" in one.get("data", {})]
     assert shown.count("data:image/png") == 2
     assert not [one for one in outputs if "image/png" in one.get("data", {})], "the user's cell shows them itself"
-    assert cells.text("print(plt.get_fignums())") == "[]\n"
+    assert cells.text("import matplotlib.pyplot as plt; print(plt.get_fignums())") == "[]\n"
 
 
 def test_the_last_exception_and_variables_are_told_with_their_values(cells: Cells, server: ScriptedServer) -> None:
@@ -93,7 +99,7 @@ def test_the_last_exception_and_variables_are_told_with_their_values(cells: Cell
     assert "bring_variable" not in offered
 
 
-def test_an_export_begins_with_the_users_cells_that_it_needs_or_says_what_is_missing(
+def test_an_export_begins_with_the_users_cells_that_it_needs(
     cells: Cells, server: ScriptedServer, tmp_path: Path
 ) -> None:
     cells.run("%agent reset")
@@ -112,17 +118,23 @@ def test_an_export_begins_with_the_users_cells_that_it_needs_or_says_what_is_mis
         assert joined.index("sales = pd.DataFrame") < joined.index("rate = 10") < joined.index("rate)")
         assert "unrelated" not in joined
         assert "nbagent" not in joined
-    cells.run("%agent reset")
-    cells.run("globals().update({'strange': 7})")
-    assert "7" in told(cells, server, "print(strange)")
-    path = tmp_path / "missing.ipynb"
-    assert "It needs, and does not hold: strange (int 7)." in cells.text(f"%agent export {path}")
-    assert "no cell here makes:* strange (int 7)" in sources_of(path)
-    path.write_text(path.read_text().replace("globals().update", "print"))
-    assert "this notebook starts from strange, which is a variable of yours" in cells.text(
-        "from nbagent.notebook.request import verify_notebook_file; from pathlib import Path\n"
-        f"print(verify_notebook_file(Path({str(path)!r})).line)"
-    )
+
+
+def test_an_export_that_cannot_make_a_variable_of_the_users_says_so_where_it_starts(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    # In a kernel of its own: where no cell makes a variable for sure, all that ran before go into the export.
+    with live_kernel(server, tmp_path) as cells:
+        cells.run("globals().update({'strange': 7})")
+        assert "7" in told(cells, server, "print(strange)")
+        path = tmp_path / "missing.ipynb"
+        assert "It needs, and does not hold: strange (int 7)." in cells.text(f"%agent export {path}")
+        assert "no cell here makes:* strange (int 7)" in sources_of(path)
+        path.write_text(path.read_text().replace("globals().update", "print"))
+        assert "this notebook starts from strange, which is a variable of yours" in cells.text(
+            "from nbagent.notebook.request import verify_notebook_file; from pathlib import Path\n"
+            f"print(verify_notebook_file(Path({str(path)!r})).line)"
+        )
 
 
 def sources_of(path: Path) -> str:

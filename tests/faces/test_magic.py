@@ -96,10 +96,9 @@ def test_the_users_own_variables_are_merged_mended_and_taken_back(
     assert told.startswith("distilled: Verified: 2 code cells gave the same in a clean kernel")
     assert "Exported to out.ipynb: the distilled notebook." in told
     nbformat.validate(nbformat.read(folder / "out.ipynb", as_version=4))
-    status = dict(line.split(maxsplit=1) for line in cells.text("%agent status").splitlines())
-    assert status["session"].endswith(": 1 run, 4 steps")
-    assert status["model"].startswith("stub at http://127.0.0.1:")
-    assert status["undo"].startswith("1 step ran code")
+    status = " ".join(cells.text("%agent status").split())  # long values go on in the next line
+    for words in (": 1 run, 4 steps", "model stub at http://127.0.0.1:", "undo 1 step ran code"):
+        assert words in status
     assert "'merged'" in cells.text("print(get_ipython().Completer.complete(line_buffer='%agent adopt mer'))")
     assert "step 4" in (spent := cells.text("%agent usage"))
     assert spent.splitlines()[0].startswith("run 1  stub, answered: about ")
