@@ -239,7 +239,7 @@ class ForkableChild(Child):
         return {**woken, "ended": ended}
 
     def _end_started_since(self, sleeper: Sleeper, leaving: set[int]) -> list[str]:
-        if self._process is None:
+        if self._process is None or is_over(self._process.pid):
             return []
         own = {one.pid for one in self.sleepers.values()} | leaving
         return end_younger(self._process.pid, sleeper.pid, own)
