@@ -20,7 +20,7 @@ def end_younger(keeper: int, than: int, spared: set[int]) -> list[str]:
     if moment is None:
         return []
     ended = []
-    for pid in _below(keeper):
+    for pid in list(_below(keeper)):  # before any ends: the children of one that has ended hang elsewhere
         if pid in spared:
             continue
         with suppress(OSError):  # it has ended by itself
