@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import run, value
 
@@ -30,10 +31,23 @@ except BaseException: print("no")
 """
 
 
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(CheckpointKernel, marks=pytest.mark.skipif(sys.platform != "linux", reason="forks kernels")),
+        # An open fault: now and then a plain kernel does not answer after an interrupt, and is replaced.
+        pytest.param(ProcessKernel, marks=pytest.mark.long),
+    ],
+    ids=["checkpoints", "plain"],
+)
+def kernel_kind(request: pytest.FixtureRequest) -> type[ProcessKernel]:
+    """The default kernel first: it is what users stop."""
+    kind: type[ProcessKernel] = request.param
+    return kind
+
+
 @pytest.fixture
 def kernel(shared_kernel: ProcessKernel) -> Iterator[ProcessKernel]:
-    if type(shared_kernel) is ProcessKernel and not os.environ.get("TEST_PLAIN_INTERRUPTS"):
-        pytest.skip("open fault: a plain kernel now and then does not answer after an interrupt, and is replaced")
     before = shared_kernel.generation
     yield shared_kernel
     assert shared_kernel.generation == before, "the shared kernel died"
