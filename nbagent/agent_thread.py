@@ -113,8 +113,8 @@ def _settle(function: Callable[[], Any], future: Future[Any], on_interrupt: Call
 
 
 @contextlib.contextmanager
-def interrupts_afterwards() -> Iterator[None]:
-    """Put off interrupts of the main thread until what is done here is whole: a second press of Stop, mostly."""
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt of the main thread, a second press of Stop mostly, wait until what is at hand is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

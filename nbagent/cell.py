@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as CellUsageError
 
-from nbagent.agent_thread import MainThreadQueue, agent_thread, interrupts_afterwards
+from nbagent.agent_thread import MainThreadQueue, agent_thread, interrupts_held
 from nbagent.api import EventQueue, result_of
 from nbagent.cell_sessions import ShellSessions
 from nbagent.errors import NbAgentError, StoreError, UsageError
@@ -174,7 +174,7 @@ class NotebookAgent:
             record = replayed or record_of(key, [event for event in session.events if event.run == finished.run])
             view.metadata = in_output(record) if record is not None else {}
         finally:
-            with interrupts_afterwards():
+            with interrupts_held():
                 view.close()
         self.shell.user_ns[RESULT_NAME] = result_of(finished, session)
         if record is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nbagent.agent_thread import MainThreadQueue, agent_thread, interrupts_afterwards
+from nbagent.agent_thread import MainThreadQueue, agent_thread, interrupts_held
 
 
 def _interrupted() -> None:
@@ -71,7 +71,7 @@ def test_an_interrupt_between_two_waits_is_passed_on_as_any_other() -> None:
 
 def test_an_interrupt_while_something_is_made_whole_comes_afterwards() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), interrupts_afterwards():  # noqa: PT012 (that it goes on is the point)
+    with pytest.raises(KeyboardInterrupt), interrupts_held():  # noqa: PT012 (that it goes on is the point)
         signal.raise_signal(signal.SIGINT)
         done.append("whole")
     assert done == ["whole"]

@@ -12,11 +12,11 @@ looked through, and the view's fallbacks stay on: the page says hello, or it is 
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from nbagent.agent_thread import interrupts_held
 
 WAKE_SECONDS = 0.05  #: between two looks: what a click may wait for where it comes this way
 _QUESTIONS = frozenset({"kernel_info_request", "comm_info_request"})
@@ -80,22 +80,6 @@ def _stream_of(kernel: Any) -> Any:
         return kernel.shell_stream
     pair = getattr(thread.manager, "get_shell_channel_to_subshell_pair", lambda _: None)(None)
     return getattr(pair, "to_stream", None)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until what is at hand is done; it is raised then. Off the main thread none comes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if held:
-        raise KeyboardInterrupt
 
 
 def _answered(kernel: Any, frames: Sequence[Any]) -> bool:

@@ -22,11 +22,12 @@ import anywidget
 import traitlets
 from IPython.display import clear_output, display
 
+from nbagent.agent_thread import interrupts_held
 from nbagent.events import Event, Undone
 from nbagent.protocols import Approval, ApprovalRequest
 from nbagent.tool_traits import ASK_USER
 from nbagent.view import static
-from nbagent.view.mail import hear_while_running, interrupts_held
+from nbagent.view.mail import hear_while_running
 from nbagent.view.ops import OpLog
 from nbagent.view.outputs import visible
 from nbagent.view.question import ask_by_line, own_question

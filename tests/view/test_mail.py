@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nbagent.view.mail import interrupts_held
+from nbagent.agent_thread import interrupts_held
 from tests.faces.notebook import Cells, kernel
 from tests.interpreters import PYTHONS, ipykernel_of
 
