@@ -216,6 +216,9 @@ class Child(ABC):
     async def interrupt(self) -> None:
         """Interrupt what runs, in this kernel's own process group."""
 
+    def rouse(self) -> None:  # noqa: B027 (most need none)
+        """Have code that awaits notice an interrupt, where it would not by itself."""
+
     def bound_log(self) -> None:
         """Forget the kernel's own words where they are too many."""
         if os.fstat(self._log.fileno()).st_size > LARGEST_LOG:
@@ -304,7 +307,9 @@ class SocketChild(Child):
         """Interrupt what runs, in this kernel's own process group."""
         with suppress(RuntimeError, OSError):  # it has just ended
             await self._manager.interrupt_kernel()
-        # ipykernel's handler for code that awaits does not wake the event loop: any message does.
+
+    def rouse(self) -> None:
+        """Send any message: ipykernel's handler for code that awaits does not wake the event loop."""
         self.channels.forget(self.channels.greet())
 
     async def _end(self) -> None:
