@@ -75,6 +75,7 @@ class NotebookAgent:
         self._config = config
         self._records: Records | None = None
         self._kept: dict[tuple[str, int], Path] = {}  # the records of this process's runs, by session and run
+        self._stop_is_told = False  # by the trace of the run in the cell at hand: another press of Stop adds no word
         self.last_cell = ""  #: id of the cell of the last run, where the front end says it
 
     @property
@@ -84,6 +85,7 @@ class NotebookAgent:
 
     def agent(self, line: str, cell: str | None) -> None:
         """Work on a task, or do one of the line commands."""
+        self._stop_is_told = False
         try:
             if cell is None:
                 self._command(line)
@@ -94,6 +96,8 @@ class NotebookAgent:
             raise CellUsageError(str(error)) from None
         except (KeyboardInterrupt, CancelledError):  # from a key, and from the page
             self._keep_the_users_exception()
+            if self._stop_is_told:
+                self._show_no_error()
             raise RunStopped from None
 
     def _keep_the_users_exception(self) -> None:
@@ -135,7 +139,6 @@ class NotebookAgent:
             print(f"The model is asked: {found.note}.")  # noqa: T201 - the cell's own output
         finished = self._work(task, key, resolved, found.record)
         if finished.reason == "interrupted":
-            self._show_no_error()
             raise RunStopped
         if (
             found.record is not None
@@ -169,6 +172,7 @@ class NotebookAgent:
                 main=self.main,
                 on_interrupt=session.stop,
             )
+            self._stop_is_told = finished.reason == "interrupted"
             if view.undo_from is not None:
                 self._take_back(session, view, view.undo_from)
             record = replayed or record_of(key, [event for event in session.events if event.run == finished.run])

@@ -370,7 +370,7 @@ class Channel {
     this.ops = [];
     this.listeners = new Set();
     this.skew = 0; // seconds that this page's clock is ahead of the kernel's
-    this.heard = false;
+    this.heard = true;
     this.receive = (message) => this.take(message);
     model.on("msg:custom", this.receive);
     this.page = Math.random().toString(36).slice(2);
@@ -396,7 +396,7 @@ class Channel {
   }
   take(message) {
     if (message.op === "welcome") {
-      this.heard = true;
+      this.heard = false;
       this.stood ??= setTimeout(() => this.over || stand(this.model, message.model), STAND);
     } else if (message.op === "over") {
       this.over = true;
@@ -436,14 +436,13 @@ class Channel {
     this.ops.push(op);
   }
   stop() {
+    const kernel = this.model.widget_manager?.kernel;
+    // JupyterLab's own interrupt needs no callback in the kernel. One way only, as long as it is not known to have
+    // failed: what comes second would hit the end of a cell that the first has stopped.
+    if (!this.heard && kernel?.interrupt) return void kernel.interrupt();
     this.acknowledged = false;
     this.send({ op: "stop" });
-    const interrupt = () => {
-      // Second path, which needs no callback in the kernel: JupyterLab's own interrupt.
-      if (!this.acknowledged && !this.over) this.model.widget_manager?.kernel?.interrupt?.();
-    };
-    if (this.heard) setTimeout(interrupt, ACK_TIMEOUT);
-    else interrupt();
+    setTimeout(() => !this.acknowledged && !this.over && kernel?.interrupt?.(), ACK_TIMEOUT);
   }
 }
 

@@ -58,6 +58,10 @@ class Cells:
 
     def text_when_stopped(self, code: str, *, begun: Callable[[], object]) -> str:
         """Run a cell, interrupt it once `begun` returns, and give all its plain text."""
+        return "\n".join(map(plain, self.stopped(code, begun=begun)))
+
+    def stopped(self, code: str, *, begun: Callable[[], object]) -> list[dict[str, Any]]:
+        """Run a cell, interrupt it once `begun` returns, and give its outputs."""
 
         def stop() -> None:
             begun()
@@ -65,9 +69,9 @@ class Cells:
 
         with ThreadPoolExecutor(1) as other:
             stopped = other.submit(stop)
-            text = self.text(code)
+            outputs = self.run(code)
             stopped.result()
-        return text
+        return outputs
 
     def text(self, code: str, *, timeout: float = 60) -> str:
         """Run a cell and give all its plain text."""

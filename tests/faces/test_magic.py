@@ -18,7 +18,7 @@ import pytest
 from nbagent.magic_commands import COMMANDS
 from nbagent.options import options
 from tests.faces.notebook import Cells, kernel
-from tests.scripted_server import C, F, Recorded, Response, ScriptedServer, T, final, plain, run_code, sse
+from tests.scripted_server import C, F, Gate, Recorded, Response, ScriptedServer, T, final, plain, run_code, sse
 
 MERGE = "merged = left.assign(key=left.key.str.strip()).merge(right)\nprint(len(merged))"
 
@@ -299,6 +299,24 @@ def test_a_stop_before_the_run_has_begun_is_heard_at_once_and_the_next_run_works
     assert text.strip() == "Stopped."
     server.responses = [final("heard")]
     assert "heard" in cells.text("%%agent\ngo on")
+
+
+def test_a_second_press_of_stop_as_the_run_ends_adds_nothing_below_its_trace(
+    cells: Cells, server: ScriptedServer
+) -> None:
+    held = Gate()
+    server.responses = [sse(C({"content": "Let me think"}), held)]
+    cells.run(
+        "import signal\n"
+        "from nbagent import cell\n"
+        "usual = cell.result_of\n"
+        "cell.result_of = lambda *given: [signal.raise_signal(signal.SIGINT), usual(*given)]"
+    )
+    outputs = cells.stopped("%%agent\nthink", begun=lambda: held.reached.wait(20))
+    assert cells.status == "error"  # what a Run All goes by
+    assert [output["output_type"] for output in outputs] == ["display_data"]
+    assert "Stopped" in outputs[0]["data"]["text/plain"]
+    cells.run("cell.result_of = usual")
 
 
 def test_a_stop_while_a_variable_is_copied_is_one_word(
