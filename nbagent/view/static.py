@@ -25,7 +25,7 @@ _LETTERS = f"{FONT} font-size: 13px; line-height: 1.4;"
 _CODE = f"{_BOX} background: rgba(128, 128, 128, 0.12); {_LETTERS}"
 _EDGE = "border-left: 2px solid rgba(128, 128, 128, 0.35); border-radius: 0;"
 _OUTPUT = f"{_BOX} padding: 2px 12px; max-height: 32em; {_LETTERS} {_EDGE}"
-_PAGE = "max-width: 60em; line-height: 1.45;"
+_PAGE = "max-width: 60em; padding-left: 4px; line-height: 1.45;"
 _QUIET = "color: #7c7c7c; font-size: 12px;"
 _COLOURS = {
     "keyword": "#9c5fd0",
