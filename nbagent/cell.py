@@ -75,7 +75,7 @@ class NotebookAgent:
         self._config = config
         self._records: Records | None = None
         self._kept: dict[tuple[str, int], Path] = {}  # the records of this process's runs, by session and run
-        self._stop_is_told = False  # by the trace of the run in the cell at hand: another press of Stop adds no word
+        self._stop_is_told = False  # in the trace of this cell's run: another press of Stop adds no word
         self.last_cell = ""  #: id of the cell of the last run, where the front end says it
 
     @property

@@ -12,8 +12,8 @@ LAYERS = {
     0: (
         *("states", "event_provenance", "parcels"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
-        *("redaction", "reply", "tool_traits", "glance", "inspection", "interrupted", "last_exception"),
-        *("secret_rules", "secret_shapes", "places", "programs", "stopping"),
+        *("redaction", "reply", "tool_traits", "glance", "importing", "inspection", "interrupted"),
+        *("last_exception", "secret_rules", "secret_shapes", "places", "programs", "stopping"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (

@@ -16,12 +16,14 @@ import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 from IPython.core.displaypub import DisplayPublisher
 
+from nbagent.importing import HeldBack
 from nbagent.interrupted import handle
 
 Take = Callable[[str, dict[str, Any]], None]  #: kind and content of one message, as a kernel would publish it
@@ -42,6 +44,7 @@ class Interrupts:
         self._in_code = False
         self._lock = threading.Lock()
         self._main = threading.main_thread()
+        self._held = HeldBack()
 
     def ask(self) -> None:
         """Interrupt the code, from any thread; no-op when it is over."""
@@ -56,8 +59,10 @@ class Interrupts:
 
                 _thread.interrupt_main()
 
-    def _handle(self, *_: object) -> None:
+    def _handle(self, _number: int, frame: types.FrameType | None) -> None:
         __tracebackhide__ = True  # a traceback shows the code's own frames
+        if self._in_code and self._held.takes(frame):
+            return
         if self._asked:
             self._asked -= 1
         else:
@@ -76,6 +81,7 @@ class Interrupts:
             pass  # between the code's end and the next line
         finally:
             self._in_code = False
+            self._held.close()
             signal.signal(signal.SIGINT, before)
 
 

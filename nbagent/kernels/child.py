@@ -28,7 +28,7 @@ import zmq.asyncio
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from nbagent import glance, inspection, interrupted, parcels
+from nbagent import glance, importing, inspection, interrupted, parcels
 from nbagent.errors import KernelNotStarted
 from nbagent.kernels import launch, probe
 from nbagent.kernels.channels import Channels, SocketChannels
@@ -48,6 +48,8 @@ _ARGUMENTS = [
     "--InteractiveShell.cache_size=0",  # Out and _ would keep every result in memory
     "--HistoryManager.enabled=False",  # no database of the code that an agent ran
 ]
+#: What the probe is made of, each after those that it imports.
+_MODULES_THERE = (glance, importing, inspection, interrupted, parcels, probe)
 _INSTALL_PROBE = """(lambda sys, types: (
     [(
         sys.modules.__setitem__(name, types.ModuleType(name)),
@@ -181,7 +183,9 @@ class Child(ABC):
             self.channels.forget(greeting)
         outcome = json.loads(self._outcome_file.read_text())
         self.refused = str(outcome["refused"])
-        sources = [_as_module_there(module) for module in (glance, inspection, interrupted, parcels, probe)]
+        sources = [
+            _as_module_there(module) for module in (glance, importing, inspection, interrupted, parcels, probe)
+        ]
         installed = self.channels.execute(_INSTALL_PROBE.format(sources=sources), silent=True)
         while not installed.over.done():
             await asyncio.wait({installed.over}, timeout=POLL)
@@ -215,9 +219,6 @@ class Child(ABC):
     @abstractmethod
     async def interrupt(self) -> None:
         """Interrupt what runs, in this kernel's own process group."""
-
-    def rouse(self) -> None:  # noqa: B027 (most need none)
-        """Have code that awaits notice an interrupt, where it would not by itself."""
 
     def bound_log(self) -> None:
         """Forget the kernel's own words where they are too many."""
@@ -307,10 +308,6 @@ class SocketChild(Child):
         """Interrupt what runs, in this kernel's own process group."""
         with suppress(RuntimeError, OSError):  # it has just ended
             await self._manager.interrupt_kernel()
-
-    def rouse(self) -> None:
-        """Send any message: ipykernel's handler for code that awaits does not wake the event loop."""
-        self.channels.forget(self.channels.greet())
 
     async def _end(self) -> None:
         provisioner = self._manager.provisioner

@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import os
 import pickle
+import signal
 import site
 import sys
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, Effort, TooLong, describe, is_a, within
+from nbagent.importing import Guard
 from nbagent.inspection import look
 from nbagent.interrupted import handle
 from nbagent.parcels import read_parcel, write_parcel
@@ -345,12 +347,21 @@ def _kept_as_shown(error: BaseException, *_: object) -> dict[str, Any]:
     return {"ename": type(error).__name__, "evalue": str(error), "traceback": shown}
 
 
-def _lose_no_output(kernel: Any) -> None:
+def _lose_no_output(thread: Any) -> None:
     """Have the kernel wait with what it publishes where the host has no time: zmq would drop it in silence."""
-    thread = getattr(kernel, "iopub_thread", None)
-    if thread is not None:
-        option = sys.modules["zmq"].XPUB_NODROP
-        thread.schedule(lambda: thread.socket.setsockopt(option, 1))  # the socket is that thread's
+    option = sys.modules["zmq"].XPUB_NODROP
+    thread.schedule(lambda: thread.socket.setsockopt(option, 1))  # the socket is that thread's
+
+
+def _wake_for_interrupts(loop: Any) -> None:
+    """Have code that awaits notice an interrupt: ipykernel's handler for it does not wake the event loop.
+
+    A message would wake it, too, but ipykernel 7 now and then loses its reply to code that was interrupted where
+    one comes with the interrupt.
+    """
+    pipe = getattr(getattr(loop, "asyncio_loop", None), "_csock", None)
+    if pipe is not None:
+        signal.set_wakeup_fd(pipe.fileno(), warn_on_full_buffer=False)
 
 
 def install() -> None:
@@ -368,11 +379,14 @@ def install() -> None:
     for name in ("exit", "quit"):
         shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
     shell.set_custom_exc((KeyboardInterrupt,), handle)
+    Guard(shell)
     if hasattr(shell, "_format_exception_for_storage"):  # since IPython 9
         shell._format_exception_for_storage = _kept_as_shown
     shell.events.register("post_execute", _close_figures)
     shell.events.register("post_execute", _mend_streams(sys.stdout, sys.stderr))
     for name in ("_exit", "abort", "kill"):
         setattr(os, name, _last_words_first(getattr(os, name), os.getpid()))
-    _lose_no_output(shell.kernel)
+    if getattr(shell.kernel, "iopub_thread", None) is not None:  # an ordinary ipykernel
+        _lose_no_output(shell.kernel.iopub_thread)
+        _wake_for_interrupts(shell.kernel.io_loop)
     changes()

@@ -24,7 +24,6 @@ from nbagent.parcels import SHARED_MEMORY, link_or_copy
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable
 
-WAKE_GRACE = 0.1  #: seconds after an interrupt until code that awaits is woken
 INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next, stronger one
 IDLE_GRACE = 2.0  #: seconds of silence after a reply whose `idle` was lost in a flood
 LOOK_SECONDS = 5.0  #: for a look at the variables
@@ -231,10 +230,6 @@ class ProcessKernel:
             await child.interrupt()
             interrupts += 1
             act_at = clock() + INTERRUPT_GRACE
-            # Only where it is needed: ipykernel 7 now and then loses its reply where a message comes with it.
-            await asyncio.wait({talk.over}, timeout=WAKE_GRACE)
-            if not talk.over.done():
-                child.rouse()
         return "timeout" if timed_out else "over"
 
     async def _conclude(

@@ -195,6 +195,17 @@ def test_a_time_limit_interrupts_the_code_only(cells: Cells, server: ScriptedSer
     assert cells.text("print(kept)") == "1\n"
 
 
+def test_a_library_that_is_being_imported_is_whole_before_the_code_is_interrupted(
+    cells: Cells, server: ScriptedServer, tmp_path: Path
+) -> None:
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "slow_library.py").write_text("import time\nfor _ in range(75): time.sleep(0.02)\nwhole = True")
+    code = f"import sys, time\nsys.path.insert(0, {str(place)!r})\nimport slow_library\ntime.sleep(60)"
+    assert "Stopped after" in told(cells, server, code, "--cell-timeout 1")
+    assert cells.text("print(slow_library.whole)") == "True\n"
+
+
 def test_the_users_interrupt_stops_the_run(cells: Cells, server: ScriptedServer, tmp_path: Path) -> None:
     mark = tmp_path / "begun"
     server.responses += [run_code(f"open({str(mark)!r}, 'w').close()\nimport time\nprint('part'); time.sleep(60)")]

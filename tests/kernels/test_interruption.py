@@ -113,6 +113,41 @@ async def test_awaiting_code_is_interrupted_too(kernel: ProcessKernel) -> None:
     assert ran.executed.seconds < 30
 
 
+SLOW_IMPORT = "import time\nprint('begun', flush=True)\nfor _ in range({rounds}): time.sleep(0.02)\nwhole = True"
+
+
+def importing(name: str, place: str, rounds: int) -> str:
+    """Make a module that takes `rounds` times 20 ms to import, import it, and wait."""
+    return (
+        f"import pathlib, sys\nplace = pathlib.Path({place!r}).resolve()\nplace.mkdir(exist_ok=True)\n"
+        f"place.joinpath('{name}.py').write_text({SLOW_IMPORT.format(rounds=rounds)!r})\n"
+        f"sys.path.insert(0, str(place))\nimport {name}, time\ntime.sleep(60)\nafter = 1"
+    )
+
+
+async def test_a_library_that_is_being_imported_is_whole_before_the_code_is_interrupted(
+    kernel: ProcessKernel,
+) -> None:
+    ran = await run(kernel, importing("slow_library", "site-packages", rounds=50), timeout=0.5)
+    assert ran.text() == "begun\n"
+    assert (ran.executed.status, ran.executed.error) == ("timeout", "KeyboardInterrupt")
+    assert ran.executed.seconds < 3
+    assert await value(kernel, "slow_library.whole, 'after' in globals()") == "True False"
+
+
+async def test_a_module_of_the_users_is_interrupted_while_it_is_imported(kernel: ProcessKernel) -> None:
+    ran = await run(kernel, importing("slow_script", ".", rounds=500), timeout=0.5)
+    assert (ran.executed.status, ran.executed.error) == ("timeout", "KeyboardInterrupt")
+    assert ran.executed.seconds < 2
+    assert await value(kernel, "'slow_script' in sys.modules") == "False"
+
+
+async def test_a_library_that_is_imported_for_too_long_is_cut_off_and_named(kernel: ProcessKernel) -> None:
+    ran = await run(kernel, importing("endless_library", "site-packages", rounds=5000), timeout=0.3)
+    assert ran.executed.status == "timeout"
+    assert "importing endless_library, which may not load again" in ran.executed.error
+
+
 @own_loop
 async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await run(own_kernel, "rows = [1, 2, 3]")
@@ -167,10 +202,17 @@ async def test_closing_the_iteration_interrupts_the_code(kernel: ProcessKernel) 
     assert time.monotonic() - started < 30
 
 
-async def test_no_answer_is_lost_however_soon_and_often_code_is_stopped(kernel: ProcessKernel) -> None:
+@pytest.mark.parametrize(
+    ("code", "rounds"),
+    [("import time\nprint('OLD', flush=True)\ntime.sleep(60)", 60), ("!echo OLD; sleep 60", 12)],
+    ids=["python", "shell"],
+)
+async def test_no_answer_is_lost_however_soon_and_often_code_is_stopped(
+    kernel: ProcessKernel, code: str, rounds: int
+) -> None:
     """The teardown says whether the kernel had to be replaced."""
-    for _ in range(60):
-        outputs = kernel.execute("import time\nprint('OLD', flush=True)\ntime.sleep(60)", timeout=60)
+    for _ in range(rounds):
+        outputs = kernel.execute(code, timeout=60)
         await anext(outputs)
         await outputs.aclose()
     assert await value(kernel, "'free'") == "free"
