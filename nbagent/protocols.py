@@ -140,6 +140,9 @@ class WentBack:
     gone: tuple[str, ...]  #: did not exist then
     cut: str = ""  #: connections that have to be opened anew, in words
     ended: tuple[str, ...] = ()  #: names of programs that the code had started since, and that were ended
+    #: Where names went back and not the whole state, those whose objects stay changed inside; else None.
+    inside: tuple[str, ...] | None = None
+    yours: tuple[str, ...] = ()  #: that the user has changed since, and that stay so
 
 
 class Checkpoints(Protocol):

@@ -176,7 +176,8 @@ def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bo
     steps = ", ".join(f"step {one.step} of run {one.run}" for one in targets)
     which = "last code cell" if len(targets) == 1 else f"last {len(targets)} actions"
     told = [f"The user has undone your {which} ({steps})."]
-    told.append("Your variables are as they were before." if kept else "Your kernel is a new one.")
+    how = "Your variables are as they were" if went.inside is None else "Each name means what it did"
+    told.append(f"{how} before." if kept else "Your kernel is a new one.")
     if went.gone:
         told.append(f"Gone: {', '.join(went.gone)}.")
     if went.back:
@@ -197,8 +198,12 @@ def _undone(targets: Sequence[Undoable], went: WentBack, files: str, *, kept: bo
 
 
 def _note(went: WentBack) -> str:
-    """Say what became of connections and of programs that had been started."""
+    """Say what became of connections and of programs that had been started, and what did not go back."""
     words = [f"To be opened anew: {went.cut}."] if went.cut else []
+    if went.inside is not None:
+        words += [f"Changed inside, and still so: {', '.join(went.inside)}."] if went.inside else []
+        words += [f"Changed by the user since, and left so: {', '.join(went.yours)}."] if went.yours else []
+        words.append("What was changed in other objects, or deeper inside, stays.")
     if went.ended:
         more = f" and {len(went.ended) - MOST_NAMED} more" if len(went.ended) > MOST_NAMED else ""
         words.append(f"Programs that they had started were ended: {', '.join(went.ended[:MOST_NAMED])}{more}.")

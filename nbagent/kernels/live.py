@@ -1,7 +1,6 @@
 """The user's own shell as the agent's kernel (kind `live`): code runs on its main thread, on their variables.
 
-A checkpoint is the names as they were, with the objects that they meant: going back binds them again. What was
-changed inside of an object stays changed.
+A checkpoint is the names as they were: see live_states.py.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import asyncio
 import builtins
 import threading
 import time
-import types
-import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
@@ -19,24 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from nbagent.errors import CheckpointDeclined, KernelNotStarted, TransferError
+from nbagent.errors import KernelNotStarted, TransferError
 from nbagent.events import Output
 from nbagent.glance import describe
 from nbagent.inspection import look
 from nbagent.kernels.capture import CellRunner, Interrupts
+from nbagent.kernels.live_states import LiveStates, Names, Tokens, users
 from nbagent.kernels.outputs import Outputs, valid_text
-from nbagent.kernels.probe import OURS, see_packages, token_of
+from nbagent.kernels.probe import see_packages, token_of
 from nbagent.kernels.process import ProcessKernel
 from nbagent.programs import ProgramEnded
 from nbagent.protocols import Checkpoints, Executed, Variable, WentBack
 
 INTERRUPT_GRACE = 2.0  #: seconds after an interrupt until the next
-KEPT = 5  #: states of the names that are kept: each may keep an object alive that is bound no more
 MOST_WAITING = 4_000_000  #: characters that wait to be handed on; then the code waits
 LONGEST_ERROR = 2000
 DEAF = "[the code does not react to interrupts; restarting the kernel is the only way to end it]\n"
-
-Names = dict[str, Any]
 
 
 class LiveKernel:
@@ -65,7 +60,7 @@ class LiveKernel:
         self._programs = programs  # never started: it only runs programs
         self._output_characters = output_characters
         self._turn = asyncio.Lock()
-        self._states: dict[str, Names] = {}
+        self._states = LiveStates(shell.user_ns)
         self._agents: dict[str, int] = {}  # name -> id of the object that the agent's code bound it to
         self._known: dict[str, Variable] = {}
 
@@ -119,7 +114,8 @@ class LiveKernel:
         async with self._turn:
             execution = _Execution(self._runner, self._shell, code, self._output_characters)
             before = dict(self._shell.user_ns)
-            tokens = {name: token_of(value) for name, value in _users(before).items()}
+            tokens = {name: token_of(value) for name, value in users(before).items()}
+            self._states.begin(tokens, code)
             done = asyncio.wrap_future(self._submit(execution.run))
             watch = asyncio.create_task(execution.watch(done, timeout))
             try:
@@ -130,9 +126,11 @@ class LiveKernel:
                 await asyncio.wait({watch})
             yield self._ended(execution, before, tokens)
 
-    def _ended(self, execution: _Execution, before: Names, tokens: dict[str, Any]) -> Executed:
-        after = _users(self._shell.user_ns)
-        changed = [name for name, value in after.items() if tokens.get(name) != token_of(value)]
+    def _ended(self, execution: _Execution, before: Names, tokens: Tokens) -> Executed:
+        after = users(self._shell.user_ns)
+        now = {name: token_of(value) for name, value in after.items()}
+        self._states.ended(now, tokens)
+        changed = [name for name in after if tokens.get(name) != now[name]]
         gone = tuple(name for name in tokens if name not in after)
         changes = tuple(Variable(name, *map(valid_text, describe(after[name]))) for name in changed)
         rebound = [name for name in changed if name in before and before[name] is not after[name]]
@@ -157,33 +155,18 @@ class LiveKernel:
 
     async def checkpoint(self) -> str:
         """Keep which names mean what."""
-        mark = uuid.uuid4().hex[:8]
-        self._states[mark] = dict(self._shell.user_ns)
-        while len(self._states) > KEPT:
-            del self._states[next(iter(self._states))]
-        return mark
+        return self._states.keep()
 
     def checkpoint_soon(self) -> None:
         """Nothing to begin: it takes no time."""
 
     def has(self, mark: str) -> bool:
         """Whether it is still kept."""
-        return mark in self._states
+        return self._states.has(mark)
 
     async def go_back(self, mark: str) -> WentBack:
-        """Bind the names again to what they meant."""
-        if mark not in self._states:
-            raise CheckpointDeclined("that checkpoint is not kept any more")
-        kept, names = self._states[mark], self._shell.user_ns
-        for later in list(self._states)[list(self._states).index(mark) + 1 :]:
-            del self._states[later]
-        now = _users(names)
-        gone = [name for name in now if name not in kept]
-        back = [name for name, value in _users(kept).items() if names.get(name, names) is not value]
-        for name in gone:
-            del names[name]
-        names.update((name, kept[name]) for name in back)
-        return WentBack(tuple(sorted(back)), tuple(sorted(gone)))
+        """Bind the names again to what they meant. Raises `CheckpointDeclined`."""
+        return self._states.go_back(mark)
 
 
 class _Execution:
@@ -279,15 +262,3 @@ class _Execution:
         if self._asked or self._interrupts.by_user or result is None:
             return "interrupted", told
         return ("ok", "") if error is None else ("error", told)
-
-
-def _users(names: Names) -> Names:
-    """Give the names that are somebody's variables."""
-    return {
-        name: value
-        for name, value in list(names.items())
-        if isinstance(name, str)
-        and not name.startswith("_")
-        and name not in OURS
-        and not issubclass(type(value), types.ModuleType)
-    }

@@ -213,10 +213,16 @@ def after_error() -> Report:
             report._values["limit"] = limit
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EXDEV):
             paths = [os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, (str, bytes))]
-            report._values["refused"] = [str(Path.cwd() / path) for path in paths]
+            report._values["refused"] = [_as_from_outside(Path.cwd() / path) for path in paths]
             break
         error = error.__cause__ or error.__context__
     return report
+
+
+def _as_from_outside(path: Path) -> str:
+    """Give a path as another process finds it: what lies below these is each one's own."""
+    own = str(path).startswith(("/proc/self/", "/proc/thread-self/", "/dev/fd/"))
+    return os.path.realpath(path) if own else str(path)
 
 
 def _limit(error: BaseException) -> str:

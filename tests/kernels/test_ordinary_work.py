@@ -29,7 +29,8 @@ WORK = {
     "assert pd.read_csv('t.csv').a.sum() == 3",
     "parquet": "df = pd.DataFrame({'a': range(99)}); df.to_parquet('t.parquet')\n"
     "assert pd.read_parquet('t.parquet').equals(df)",
-    "pickle and numpy files": "import numpy as np; df.to_pickle('t.pkl'); np.save('a.npy', df.a)\n"
+    "pickle and numpy files": "import numpy as np; df = pd.DataFrame({'a': range(99)})\n"
+    "df.to_pickle('t.pkl'); np.save('a.npy', df.a)\n"
     "assert np.load('a.npy').sum() == pd.read_pickle('t.pkl').a.sum()",
     "a memory map": "m = np.memmap('m.dat', dtype='f8', mode='w+', shape=(1000,)); m[:] = 1; m.flush()\n"
     "assert np.memmap('m.dat', dtype='f8', mode='r').sum() == 1000",
