@@ -28,7 +28,7 @@ SIGURG = 23  # harmless, should it arrive
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, kernel_kind: type[ProcessKernel]) -> Path:
-    """A home folder with credentials, and the user's own files beside the workspace; one for each kind of kernel."""
+    """A home folder with credentials, and the user's own files beside the workspace; for each kind of kernel."""
     place = tmp_path_factory.mktemp("place")
     (place / "home" / ".ssh").mkdir(parents=True)
     (place / "home" / ".ssh" / "key").write_text(SECRET)
