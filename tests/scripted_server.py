@@ -266,7 +266,10 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             pass
 
         def _serve(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+            length = int(self.headers.get("content-length") or 0)
+            raw = self.rfile.read(length)
+            if len(raw) < length:
+                raise ConnectionError("the client was killed while it sent")
             headers = {name.lower(): value for name, value in self.headers.items()}
             recorded = Recorded(self.command, self.path.split("?")[0], headers, raw, time.monotonic())
             response = server.respond(recorded)

@@ -67,9 +67,11 @@ class Desk:
         self.server = ScriptedServer()
         self.store = FileStore(default_home(os.environ))
         self.open: list[Session] = []
+        self.settings: dict[str, Any] = {}
 
     def session(self, **settings: Any) -> Session:
-        given = {"model": "stub", "base_url": self.server.base_url, "folder": str(self.folder), **settings}
+        given = {"model": "stub", "base_url": self.server.base_url, "folder": str(self.folder)}
+        given |= {**self.settings, **settings}
         session = Session(resolve(given, os.environ), store=self.store, environment=os.environ)
         self.open.append(session)
         return session
@@ -259,7 +261,9 @@ async def test_a_cell_that_fails_now_is_said_and_what_needs_it_is_left_out(desk:
 
 
 @pytest.mark.long
-async def test_only_what_the_last_kernel_held_runs_again(desk: Desk) -> None:
+@pytest.mark.parametrize("checkpoints", ["on", "off"])
+async def test_only_what_the_last_kernel_held_runs_again(desk: Desk, checkpoints: str) -> None:
+    desk.settings["checkpoints"] = checkpoints
     past = await desk.worked(
         run_code("old = 1"), run_code("import os\nos._exit(9)"), run_code("new = 2"), run_code("1/0")
     )
@@ -267,11 +271,12 @@ async def test_only_what_the_last_kernel_held_runs_again(desk: Desk) -> None:
     session = desk.session(session=past)
     await desk.run(session, run_code("print('old' in dir(), new)"), final(), view=view)
     (output,) = [event.output for event in view.shown if isinstance(event, OutputAdded)]
-    assert output["text"] == "False 2\n"
+    kept = checkpoints == "on"  # a state that is kept comes back after a death
+    assert output["text"] == f"{kept} 2\n"
     await session.close()
     again = await desk.session(session=past).restore(view.ask)
     assert again is not None
-    assert (again.ran, again.differs) == (2, [])
+    assert (again.ran, again.differs) == (2 + kept, [])
 
 
 @pytest.mark.long
