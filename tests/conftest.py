@@ -35,8 +35,10 @@ for _name in list(os.environ):
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Comes with JupyterLab and compiles 38 grammars as it is loaded, with nbformat: 1.5 s for addresses nobody checks.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+# Nor do they load what nothing here needs (see there).
+_WITHOUT = str(Path(__file__).parent / "without")
+sys.path.insert(0, _WITHOUT)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_WITHOUT, os.environ.get("PYTHONPATH", ""))))
 
 _HOMES = itertools.count()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from click.testing import CliRunner
 
+from nbagent.cli import main
 from tests.faces.notebook import kernel
 from tests.scripted_server import Recorded, Response, ScriptedServer, final, run_code
 
@@ -37,18 +36,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python_examples_run(block: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_python_examples_run(
+    block: str, tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with ScriptedServer(answer=answer) as server:
-        done = subprocess.run(
-            [sys.executable, "-c", block],
-            cwd=tmp_path,
-            env={**os.environ, **environment, "NBAGENT_BASE_URL": server.base_url},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
+        for name, value in {**environment, "NBAGENT_BASE_URL": server.base_url}.items():
+            monkeypatch.setenv(name, value)
+        exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
 
 
 def test_notebook_cells_run_in_order(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -68,23 +63,18 @@ def commands() -> list[str]:
     return [line for line in shell if line.startswith("nbagent ")]
 
 
-def test_commands_run_as_they_are_written(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_commands_run_as_they_are_written(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = ""
+    monkeypatch.chdir(tmp_path)
     with ScriptedServer(answer=answer) as server:
-        given = {**os.environ, **environment, "NBAGENT_BASE_URL": server.base_url}
+        for name, value in {**environment, "NBAGENT_BASE_URL": server.base_url}.items():
+            monkeypatch.setenv(name, value)
         for line in commands():
             words = [session if word == "SESSION" else word for word in shlex.split(line)[1:]]
-            done = subprocess.run(
-                [sys.executable, "-m", "nbagent", *words],
-                cwd=tmp_path,
-                env=given,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=90,
-                check=False,
-            )
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            done = CliRunner().invoke(main, words)
+            assert done.exit_code == 0, f"{line}\n{done.output}"
             if words[0] == "sessions":
                 session = done.stdout.split()[0]
 

@@ -33,9 +33,9 @@ def nbagent(
     )
 
 
-def called(*words: str) -> Result:
-    """Call the command line in this process: for what is decided before a run begins."""
-    return CliRunner().invoke(main, words)
+def called(*words: str, charset: str = "utf-8") -> Result:
+    """Call the command line in this process."""
+    return CliRunner(charset=charset).invoke(main, words)
 
 
 @pytest.fixture
@@ -61,16 +61,16 @@ def test_run_answers_exports_and_lists_the_session(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert "2.0" in json.dumps(notebook)
-    listed = [json.loads(line) for line in nbagent("sessions", "--json", folder=tmp_path).stdout.splitlines()]
+    listed = [json.loads(line) for line in called("sessions", "--json").stdout.splitlines()]
     assert listed[0]["task"] == "What is the mean price?"
     again = called("export", listed[0]["id"], str(tmp_path / "again.ipynb"))
     assert again.exit_code == 0, again.output
     assert called("export", listed[0]["id"], str(tmp_path / "again.ipynb")).exit_code == 2
 
 
-def test_json_prints_one_event_a_line_and_nothing_else(tmp_path: Path) -> None:
+def test_json_prints_one_event_a_line_and_nothing_else(here: Path) -> None:
     with ScriptedServer([run_code("print(1)"), final("1")]) as server:
-        done = nbagent("run", "go", "--json", "--base-url", server.base_url, "--model", "stub", folder=tmp_path)
+        done = called("run", "go", "--json", "--base-url", server.base_url, "--model", "stub")
     types = [json.loads(line)["type"] for line in done.stdout.splitlines()]
     assert types[0] == "RunStarted"
     assert types[-1] == "RunFinished"
@@ -86,11 +86,11 @@ def test_json_prints_one_event_a_line_and_nothing_else(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes_tell_how_it_ended(
-    tmp_path: Path, responses: list[object], words: tuple[str, ...], code: int
+    here: Path, responses: list[object], words: tuple[str, ...], code: int
 ) -> None:
     with ScriptedServer(responses) as server:  # type: ignore[arg-type]
-        done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", *words, folder=tmp_path)
-    assert done.returncode == code, done.stdout + done.stderr
+        done = called("run", "go", "--base-url", server.base_url, "--model", "stub", *words)
+    assert done.exit_code == code, done.output
     assert "Traceback" not in done.stderr
 
 
@@ -172,7 +172,7 @@ def test_an_export_that_cannot_be_written_is_refused_before_the_run(here: Path, 
 
 
 @pytest.mark.parametrize(
-    "closed", ["<&- >&- 2>&-", ">&-", *(pytest.param(one, marks=pytest.mark.long) for one in ("<&-", "2>&-"))]
+    "closed", ["<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.long) for one in ("<&-", ">&-", "2>&-"))]
 )
 def test_a_run_whose_streams_are_closed_ends_as_any_other(tmp_path: Path, closed: str) -> None:
     with ScriptedServer([final("ok")]) as server:

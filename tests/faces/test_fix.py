@@ -2,33 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.faces.notebook import Cells, kernel
-from tests.faces.test_terminal import ipython, rest_of
+from tests.faces.notebook import Cells
 from tests.scripted_server import C, F, ScriptedServer, T, final, run_code, sse
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        yield made
-
-
-@pytest.fixture
-def cells(server: ScriptedServer, tmp_path: Path) -> Iterator[Cells]:
-    environment = {
-        "NBAGENT_BASE_URL": server.base_url,
-        "NBAGENT_MODEL": "stub",
-        "NBAGENT_CACHE": str(tmp_path),
-        "NBAGENT_HOME": str(tmp_path / "home"),
-    }
-    with kernel(tmp_path, environment) as made:
-        made.run("%load_ext nbagent")
-        yield made
 
 
 def test_the_last_exception_is_looked_at_mended_and_answered(cells: Cells, server: ScriptedServer) -> None:
@@ -69,22 +44,3 @@ def test_a_run_after_a_cell_that_failed_is_told_its_error_and_after_another_is_n
     first, second = [request.body["messages"] for request in server.requests]
     assert "ZeroDivisionError: division by zero" in first[-1]["content"]
     assert "The user's last error" not in second[-1]["content"]
-
-
-def test_a_terminal_ipython_has_its_last_exception_mended_too(server: ScriptedServer, tmp_path: Path) -> None:
-    look = C(T(index=0, id="a", type="function", function=F("post_mortem", "{}")))
-    server.responses = [sse(look, C({}, "tool_calls")), final("Divide by one.")]
-    with ipython(server, tmp_path) as child:
-        child.expect_exact("In [1]: ")
-        child.sendline("%load_ext nbagent")
-        child.expect_exact("In [2]: ")
-        child.sendline("amount = 5; amount / 0")
-        child.expect_exact("In [3]: ")
-        child.sendline("%agent fix")
-        child.expect("Divide by one")
-        child.expect_exact("In [4]: ")
-        child.sendline("exit")
-        rest_of(child)
-    seen = server.requests[-1].body["messages"][-1]["content"]
-    assert "ZeroDivisionError: division by zero" in seen
-    assert "  amount: int 5" in seen

@@ -11,35 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests.faces.notebook import Cells, kernel, plain
+from tests.faces.notebook import Cells, plain
 from tests.scripted_server import C, Gate, ScriptedServer, final, run_code, sse
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DELETE = run_code("import os\nos.remove('old.txt')")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("front-end")
-
-
-@pytest.fixture(scope="module")
-def cells(server: ScriptedServer, folder: Path) -> Iterator[Cells]:
-    environment = {
-        "NBAGENT_BASE_URL": server.base_url,
-        "NBAGENT_MODEL": "stub",
-        "NBAGENT_HOME": str(folder / "home"),
-        "NBAGENT_REPLAY": "off",
-    }
-    with kernel(folder, environment) as made:
-        made.run("%load_ext nbagent\nfrom nbagent.view import widget\nwidget.HELLO_TIMEOUT = 0.3")
-        yield made
+@pytest.fixture
+def cells(cells: Cells) -> Iterator[Cells]:
+    """A front end that says hello at once or never."""
+    cells.run("from nbagent.view import widget\nusual, widget.HELLO_TIMEOUT = widget.HELLO_TIMEOUT, 0.3")
+    cells.run("%config NbAgent.replay = 'off'")
+    yield cells
+    cells.run("widget.HELLO_TIMEOUT = usual")
+    assert cells.status == "ok"
 
 
 def nobody(prompt: str) -> str:

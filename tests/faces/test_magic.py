@@ -7,59 +7,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import nbformat
 import psutil
-import pytest
 
 from nbagent.magic_commands import COMMANDS
 from nbagent.options import options
-from tests.faces.notebook import Cells, kernel
+from tests.faces.notebook import Cells
 from tests.scripted_server import C, F, Gate, Recorded, Response, ScriptedServer, T, final, plain, run_code, sse
 
 MERGE = "merged = left.assign(key=left.key.str.strip()).merge(right)\nprint(len(merged))"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the notebook lies."""
-    made = tmp_path_factory.mktemp("magic") / "notebooks"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture(scope="module")
-def notebook(folder: Path) -> Iterator[tuple[Cells, ScriptedServer]]:
-    """One kernel of the user's and one server for all: what a test leaves there ends with it."""
-    with ScriptedServer() as server:
-        environment = {
-            "NBAGENT_BASE_URL": server.base_url,
-            "NBAGENT_MODEL": "stub",
-            "NBAGENT_CACHE": str(folder.parent),
-        }
-        with kernel(folder, environment) as made:
-            yield made, server
-
-
-@pytest.fixture
-def server(notebook: tuple[Cells, ScriptedServer]) -> ScriptedServer:
-    notebook[1].begin_again()
-    return notebook[1]
-
-
-@pytest.fixture
-def cells(notebook: tuple[Cells, ScriptedServer]) -> Iterator[Cells]:
-    """The magics just loaded in a kernel without variables and cells; sessions and records are the test's own."""
-    made = notebook[0]
-    made.run(f"import os; os.environ['NBAGENT_HOME'] = {os.environ['NBAGENT_HOME']!r}; del os")
-    made.run("%load_ext nbagent")
-    yield made
-    for cell in ("%unload_ext nbagent", "%reset -f"):
-        made.run(cell)
-        assert made.status == "ok"
 
 
 def bring(name: str) -> Response:
@@ -168,50 +127,48 @@ def test_markup_of_the_model_and_of_data_is_text(cells: Cells, server: ScriptedS
     assert "&lt;script&gt;" in page
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
-        ("%%agent\n", "empty"),
-        ("%%agent\n   ", "empty"),
-        ("%%agent --no-such-option\ngo", "no-such-option"),
-        ("%%agent --max-steps ten\ngo", "max_steps"),
-        ("%%agent --max-steps 0\ngo", "max_steps"),
-        ("%%agent --approve maybe\ngo", "approve"),
-        ("%%agent --folder /no/such/folder\ngo", "--folder"),
-        ("%%agent --model local:nothing\ngo", "qwen2.5-coder-1.5b"),
-        ("%%agent --model local:qwen2.5-coder-1.5b\ngo", "nbagent model pull"),
-        ("%%agent --key-env NOT_SET\ngo", "NOT_SET"),
-        ('%%agent --model "unclosed\ngo', "cannot be read"),
-        ("%agent dance", "status"),
-        ("%agent adopt", "NAME"),
-        ("%agent adopt x", "no session"),
-        ("%agent export", "PATH"),
-    ],
-)
-def test_bad_input_is_one_line_that_says_what_to_do(cells: Cells, cell: str, said: str) -> None:
-    text = cells.text(cell)
-    assert "Traceback" not in text
-    assert len(text.strip().splitlines()) <= 2
-    assert said in text
+BAD_INPUT = [
+    ("%agent dance", "status"),
+    ("%agent adopt", "NAME"),
+    ("%agent adopt x", "no session"),
+    ("%agent export", "PATH"),
+    ("%%agent\n", "empty"),
+    ("%%agent\n   ", "empty"),
+    ("%%agent --no-such-option\ngo", "no-such-option"),
+    ("%%agent --max-steps ten\ngo", "max_steps"),
+    ("%%agent --max-steps 0\ngo", "max_steps"),
+    ("%%agent --approve maybe\ngo", "approve"),
+    ("%%agent --folder /no/such/folder\ngo", "--folder"),
+    ("%%agent --model local:nothing\ngo", "qwen2.5-coder-1.5b"),
+    ("%%agent --model local:qwen2.5-coder-1.5b\ngo", "nbagent model pull"),
+    ("%%agent --key-env NOT_SET\ngo", "NOT_SET"),
+    ('%%agent --model "unclosed\ngo', "cannot be read"),
+]
 
 
-@pytest.mark.parametrize(
-    ("response", "said"),
-    [
+def test_bad_input_is_one_line_that_says_what_to_do(cells: Cells) -> None:
+    for cell, said in BAD_INPUT:
+        text = cells.text(cell)
+        assert "Traceback" not in text, cell
+        assert len(text.strip().splitlines()) <= 2, cell
+        assert said in text, cell
+
+
+def test_errors_of_the_server_are_told_in_a_line_and_nothing_is_lost(cells: Cells, server: ScriptedServer) -> None:
+    errors = [
         (plain(401, {"error": {"message": "bad key"}}), "bad key"),
         (plain(404, {"error": {"message": "model 'stub' not found"}}), "stub"),
         (plain(200, "<html><body>please log in</body></html>", {"Content-Type": "text/html"}), "log in"),
-    ],
-)
-def test_errors_of_the_server_are_told_in_a_line_and_nothing_is_lost(
-    cells: Cells, server: ScriptedServer, response: Response, said: str
-) -> None:
-    server.responses = [run_code("x = 7"), response, run_code("print(x)"), final("7")]
-    text = cells.text("%%agent\ngo")
-    assert "Traceback" not in text
-    assert said in text
-    assert cells.text("print(_agent.reason)").strip() == "model_error"
-    assert "7" in cells.text("%%agent\nagain")
+    ]
+    for number, (response, said) in enumerate(errors, 1):
+        server.begin_again()
+        server.responses = [run_code(f"x = {number}7"), response, run_code("print(x)"), final(f"It is {number}7")]
+        text = cells.text("%%agent\ngo")
+        assert "Traceback" not in text
+        assert said in text
+        assert cells.text("print(_agent.reason)").strip() == "model_error"
+        assert f"It is {number}7" in cells.text("%%agent\nagain")
+        assert f"\n{number}7\n" in server.bodies[-1]["messages"][-1]["content"]
 
 
 def test_a_server_that_is_down_is_named(cells: Cells) -> None:

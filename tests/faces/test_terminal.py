@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.faces.test_cli import called, nbagent
-from tests.scripted_server import C, Delay, Gate, ScriptedServer, final, plain, run_code, sse
+from tests.faces.test_cli import called, here, nbagent
+from tests.scripted_server import C, Delay, F, Gate, ScriptedServer, T, final, plain, run_code, sse
 
 pexpect = pytest.importorskip("pexpect", reason="there are no pseudo-terminals here")
+
+__all__ = ["here"]  # a fixture
 
 CTRL_C = "\x03"
 ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -134,7 +136,7 @@ def test_no_an_edit_and_yes_are_what_becomes_of_code_that_deletes(server: Script
     assert "move it instead" in server.bodies[1]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("at", ["question", "stream", "code"])
+@pytest.mark.parametrize("at", ["question", pytest.param("stream", marks=pytest.mark.long), "code"])
 def test_one_ctrl_c_stops_and_the_session_is_kept(server: ScriptedServer, tmp_path: Path, at: str) -> None:
     gate = Gate()
     (tmp_path / "old.txt").write_text("x")
@@ -174,11 +176,11 @@ def test_a_pipe_gets_plain_lines_and_what_nobody_can_allow_is_shown_and_not_run(
     assert "48%" not in done.stdout
 
 
-def test_quiet_prints_the_answer_alone_or_why_there_is_none(server: ScriptedServer, tmp_path: Path) -> None:
+def test_quiet_prints_the_answer_alone_or_why_there_is_none(server: ScriptedServer, here: Path) -> None:
     server.responses = [run_code("print(1)"), final("One."), plain(401, {"error": {"message": "no"}})]
     words = ("run", "go", "--quiet", "--base-url", server.base_url, "--model", "stub")
-    assert nbagent(*words, folder=tmp_path).stdout == "One.\n"
-    (line,) = nbagent(*words, folder=tmp_path).stdout.splitlines()
+    assert called(*words).stdout == "One.\n"
+    (line,) = called(*words).stdout.splitlines()
     assert line.startswith("The model failed.")
 
 
@@ -202,23 +204,23 @@ def test_a_reader_that_leaves_does_not_disturb_the_run(server: ScriptedServer, t
     process.stderr.close()
 
 
-def test_a_terminal_that_knows_few_characters_still_shows_the_answer(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_terminal_that_knows_few_characters_still_shows_the_answer(server: ScriptedServer, here: Path) -> None:
     server.responses = [run_code("print('ä')"), final("größer → 5")]
     words = ("run", "go", "--base-url", server.base_url, "--model", "stub")
-    done = nbagent(*words, folder=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert done.returncode == 0, done.stderr
+    done = called(*words, charset="ascii")
+    assert done.exit_code == 0, done.stderr
     assert "Answer: gr??er ? 5" in done.stdout
 
 
-def test_ipython_shows_the_run_stops_it_goes_on_and_asks_in_the_cell(
+def test_ipython_shows_the_run_stops_it_goes_on_asks_in_the_cell_and_mends_the_last_exception(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     gate = Gate()
     (tmp_path / "old.txt").write_text("x")
     server.responses = [sse(C({"content": "Let me "}), gate), run_code("print(6 * 7)"), final("Forty-two.")]
     server.responses += [DELETE, final("kept"), DELETE, final("gone")]
+    look = C(T(index=0, id="a", type="function", function=F("post_mortem", "{}")))
+    server.responses += [sse(look, C({}, "tool_calls")), final("Divide by one.")]
     with ipython(server, tmp_path) as child:
         child.expect_exact("In [1]: ")
         child.sendline("%load_ext nbagent")
@@ -240,8 +242,18 @@ def test_ipython_shows_the_run_stops_it_goes_on_and_asks_in_the_cell(
             child.sendline(answer)
             child.expect("Answer")
             assert (tmp_path / "old.txt").exists() is there
+        child.expect_exact("]: ")
+        child.sendline("amount = 5; amount / 0")
+        child.expect("ZeroDivisionError: division")
+        assert "Traceback" not in child.before.replace("Traceback (most recent call last)", "", 1)
+        child.expect_exact("]: ")
+        child.sendline("%agent fix")
+        child.expect("Divide by one")
         child.sendline("exit")
         assert "Traceback" not in rest_of(child)
+    seen = server.requests[-1].body["messages"][-1]["content"]
+    assert "ZeroDivisionError: division by zero" in seen
+    assert "  amount: int 5" in seen
 
 
 def test_a_question_that_nobody_answers_is_a_no_and_the_command_ends(

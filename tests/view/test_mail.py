@@ -34,7 +34,8 @@ while not Path("go-on").exists() and time.monotonic() - began < 30:
     Mail(get_ipython()).look()
     time.sleep(0.01)
     if "ours" in heard:
-        Path("heard").write_text(repr([order, heard]))
+        Path("said").write_text(repr([order, heard]))
+        Path("said").rename("heard")
 """
 
 
@@ -45,7 +46,8 @@ Where = tuple[Path, Cells]
 def where(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Where]:
     """A kernel of one of the interpreters, and its folder."""
     folder = tmp_path_factory.mktemp("mail")
-    with kernel(folder, {"PYTHONPATH": str(Path(__file__).parents[2])}, request.param) as cells:
+    places = os.pathsep.join((os.environ["PYTHONPATH"], str(Path(__file__).parents[2])))
+    with kernel(folder, {"PYTHONPATH": places}, request.param) as cells:
         yield folder, cells
 
 
