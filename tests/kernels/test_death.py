@@ -21,6 +21,7 @@ from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import KernelMaker, gone, run, value
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and process groups")
+shared_loop = pytest.mark.asyncio(loop_scope="module")  #: for the kernel that tests share, and kill
 
 
 def wait_until_gone(pid: int, seconds: float) -> None:
@@ -39,6 +40,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+@shared_loop
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -47,48 +49,55 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
 )
 async def test_a_death_is_noticed_soon_and_told_with_what_was_printed(
-    own_kernel: ProcessKernel, code: str, error: str
+    shared_kernel: ProcessKernel, code: str, error: str
 ) -> None:
-    await run(own_kernel, "rows = [1, 2, 3]")
+    before = shared_kernel.generation
+    await run(shared_kernel, "rows = [1, 2, 3]")
     started = time.monotonic()
-    ran = await run(own_kernel, f"import os; print('before', flush=True); {code}", timeout=600)
+    ran = await run(shared_kernel, f"import os; print('before', flush=True); {code}", timeout=600)
     assert time.monotonic() - started < 60
     assert ran.executed.status == "died"
     assert ran.executed.error == error
     assert ran.executed.state_lost
     assert ran.executed.lost_names == ("rows",)
     assert ran.text() == "before\n"
-    assert own_kernel.generation == 1
+    assert shared_kernel.generation == before + 1
 
 
-async def test_after_a_death_nothing_is_run_again(own_kernel: ProcessKernel, tmp_path: Path) -> None:
-    await run(own_kernel, "rows = [1, 2, 3]")
-    await run(own_kernel, "f = open('log.txt', 'a'); f.write('once\\n'); f.close(); import os; os._exit(9)")
-    assert (tmp_path / "work" / "log.txt").read_text() == "once\n"
-    ran = await run(own_kernel, "print(rows)")
+@shared_loop
+async def test_after_a_death_nothing_is_run_again(shared_kernel: ProcessKernel) -> None:
+    await run(shared_kernel, "rows = [1, 2, 3]")
+    await run(shared_kernel, "f = open('log.txt', 'a'); f.write('once\\n'); f.close(); import os; os._exit(9)")
+    ran = await run(shared_kernel, "print(open('log.txt').read()); print(rows)")
+    assert ran.text() == "once\n\n"
     assert ran.executed.status == "error"
     assert ran.executed.error == "NameError: name 'rows' is not defined"
 
 
-async def test_a_death_between_two_executions_is_told_by_the_next_one(own_kernel: ProcessKernel) -> None:
-    pid = int(await value(own_kernel, "__import__('os').getpid()"))
-    await run(own_kernel, "rows = 1")
+@shared_loop
+async def test_a_death_between_two_executions_is_told_by_the_next_one(shared_kernel: ProcessKernel) -> None:
+    pid = int(await value(shared_kernel, "__import__('os').getpid()"))
+    await run(shared_kernel, "rows = 1")
     os.kill(pid, signal.SIGKILL)
     wait_until_gone(pid, 5)
-    ran = await run(own_kernel, "print('not run')")
+    ran = await run(shared_kernel, "print('not run')")
     assert ran.executed.status == "died"
     assert ran.executed.error == (
         "the kernel process was killed by signal 9 (SIGKILL) before this code, which was not run"
     )
     assert ran.executed.lost_names == ("rows",)
     assert ran.outputs == []
-    assert await value(own_kernel, "'new'") == "new"
+    assert await value(shared_kernel, "'new'") == "new"
 
 
-async def test_three_deaths_in_a_row_are_the_end(own_kernel: ProcessKernel) -> None:
+async def test_three_deaths_in_a_row_are_the_end_and_what_the_kernel_survives_starts_the_count_anew(
+    own_kernel: ProcessKernel,
+) -> None:
     die = "import os; os._exit(1)"
-    assert (await run(own_kernel, die)).executed.status == "died"
-    assert (await run(own_kernel, die)).executed.status == "died"
+    for survived in (True, False, False):
+        assert (await run(own_kernel, die)).executed.status == "died"
+        if survived:
+            assert (await run(own_kernel, "1/0")).executed.status == "error"
     with pytest.raises(KernelLost, match="died 3 times in a row, at last: the kernel process exited with code 1"):
         await run(own_kernel, die)
 
@@ -104,12 +113,6 @@ async def test_a_kernel_that_cannot_be_started_again_is_the_end(kernel_maker: Ke
         "the kernel process exited with code 7, and no new one could be started: "
         "the kernel process exited with code 2 while it was starting: no more"
     )
-
-
-async def test_an_execution_that_the_kernel_survives_starts_the_count_anew(own_kernel: ProcessKernel) -> None:
-    for _ in range(3):
-        assert (await run(own_kernel, "import os; os._exit(1)")).executed.status == "died"
-        await run(own_kernel, "1/0")
 
 
 # -- start ----------------------------------------------------------------------------------------------

@@ -84,14 +84,14 @@ async def test_stream_text_comes_while_the_code_runs(kernel: ProcessKernel, tmp_
 async def test_many_small_pieces_are_few_outputs_and_none_is_lost_on_a_host_that_is_busy(
     kernel: ProcessKernel,
 ) -> None:
-    pieces, texts = 3000, []
+    pieces, texts = 1500, []
     async for item in kernel.execute(f"for i in range({pieces}): print(i, flush=True)", timeout=60):
         if not isinstance(item, Executed):
             texts.append(item["text"])
             if len(texts) == 1:
                 time.sleep(1)  # nothing is read meanwhile
     assert "".join(texts) == "".join(f"{i}\n" for i in range(pieces))
-    assert len(texts) < 200
+    assert len(texts) < 100
 
 
 async def test_an_error_keeps_what_was_printed_before_it(kernel: ProcessKernel) -> None:
@@ -240,7 +240,7 @@ async def test_a_figure_left_open_is_shown_with_its_own_step(kernel: ProcessKern
 
 async def test_endless_printing_keeps_head_and_tail(kernel: ProcessKernel) -> None:
     async with growth() as grown:
-        ran = await run(kernel, "n = 0\nwhile True:\n  n += 1\n  print(n, 'x' * 1000)", timeout=4)
+        ran = await run(kernel, "n = 0\nwhile True:\n  n += 1\n  print(n, 'x' * 1000)", timeout=2)
     assert ran.executed.status == "timeout"
     assert not ran.executed.state_lost
     text = ran.text()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nbagent.kernels import process
 from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import run, value
@@ -94,21 +95,21 @@ async def test_an_interrupt_that_comes_when_the_code_has_ended_hits_nothing(kern
 
 
 async def test_a_swallowed_interrupt_is_still_a_timeout(kernel: ProcessKernel) -> None:
-    ran = await run(kernel, SWALLOWS_ONCE, timeout=1)
+    ran = await run(kernel, SWALLOWS_ONCE, timeout=0.5)
     assert ran.executed.status == "timeout"
     assert ran.text() == "no\n"
     assert not ran.executed.state_lost
 
 
 async def test_a_shell_command_that_is_too_slow_is_a_timeout(kernel: ProcessKernel) -> None:
-    ran = await run(kernel, "!sleep 60", timeout=1)
+    ran = await run(kernel, "!sleep 60", timeout=0.5)
     assert ran.executed.status == "timeout"
     assert ran.executed.seconds < 30
     assert await value(kernel, "'free'") == "free"
 
 
 async def test_awaiting_code_is_interrupted_too(kernel: ProcessKernel) -> None:
-    ran = await run(kernel, "import asyncio\nawait asyncio.sleep(60)", timeout=1)
+    ran = await run(kernel, "import asyncio\nawait asyncio.sleep(60)", timeout=0.5)
     assert ran.executed.status == "timeout"
     assert ran.executed.seconds < 30
 
@@ -148,7 +149,14 @@ async def test_a_library_that_is_imported_for_too_long_is_cut_off_and_named(kern
     assert "importing endless_library, which may not load again" in ran.executed.error
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupts follow each other sooner."""
+    monkeypatch.setattr(process, "INTERRUPT_GRACE", 0.4)
+
+
 @own_loop
+@pytest.mark.usefixtures("impatient")
 async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await run(own_kernel, "rows = [1, 2, 3]")
     ran = await run(own_kernel, STUBBORN, timeout=1)
@@ -221,7 +229,7 @@ async def test_no_answer_is_lost_however_soon_and_often_code_is_stopped(
 async def test_the_next_code_waits_for_cancelled_code_that_ends_slowly(kernel: ProcessKernel) -> None:
     code = (
         "import time\nended = None\ntry:\n  print('OLD', flush=True); time.sleep(60)\n"
-        "finally:\n  time.sleep(1); print('OLD END'); ended = time.monotonic()"
+        "finally:\n  time.sleep(0.4); print('OLD END'); ended = time.monotonic()"
     )
     task = asyncio.create_task(start_and_cancel(kernel, code, "OLD"))
     await task
@@ -230,7 +238,9 @@ async def test_the_next_code_waits_for_cancelled_code_that_ends_slowly(kernel: P
 
 
 async def test_cancelling_twice_does_not_let_the_next_code_overtake(kernel: ProcessKernel) -> None:
-    code = "import time\ntry:\n  print('OLD', flush=True); time.sleep(60)\nfinally:\n  time.sleep(1); over = True"
+    code = (
+        "import time\ntry:\n  print('OLD', flush=True); time.sleep(60)\nfinally:\n  time.sleep(0.4); over = True"
+    )
     seen = asyncio.Event()
 
     async def consume() -> None:
@@ -261,6 +271,7 @@ async def test_code_that_was_cancelled_before_its_turn_never_runs(kernel: Proces
 
 
 @own_loop
+@pytest.mark.usefixtures("impatient")
 async def test_cancelled_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await start_and_cancel(own_kernel, STUBBORN, "begun")
     assert await value(own_kernel, "'free'") == "free"
