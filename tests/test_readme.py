@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from nbagent.cli import main
+from nbagent.tools.definition import FunctionTool
+from nbagent.tools.registry import unregister
 from tests.faces.notebook import kernel
 from tests.scripted_server import Recorded, Response, ScriptedServer, final, run_code
 
@@ -43,7 +45,12 @@ def test_python_examples_run(
     with ScriptedServer(answer=answer) as server:
         for name, value in {**environment, "NBAGENT_BASE_URL": server.base_url}.items():
             monkeypatch.setenv(name, value)
-        exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+        names: dict[str, object] = {"__name__": "__main__"}
+        try:
+            exec(compile(block, "README.md", "exec"), names)
+        finally:
+            for tool in (value for value in names.values() if isinstance(value, FunctionTool)):
+                unregister(tool.name)
 
 
 def test_notebook_cells_run_in_order(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -43,3 +43,5 @@ def test_a_users_tool_is_one_cell(cells: Cells, server: ScriptedServer) -> None:
     assert "give the function a docstring" in cells.text(
         "import nbagent\n@nbagent.tool\ndef bare(x: int) -> int:\n    return x"
     )
+    cells.run("from nbagent.tools.registry import unregister\nunregister('rate')")
+    assert cells.status == "ok"
