@@ -370,7 +370,7 @@ class Channel {
     this.ops = [];
     this.listeners = new Set();
     this.skew = 0; // seconds that this page's clock is ahead of the kernel's
-    this.heard = true;
+    this.heard = false;
     this.receive = (message) => this.take(message);
     model.on("msg:custom", this.receive);
     this.page = Math.random().toString(36).slice(2);
@@ -396,7 +396,7 @@ class Channel {
   }
   take(message) {
     if (message.op === "welcome") {
-      this.heard = false;
+      this.heard = true;
       this.stood ??= setTimeout(() => this.over || stand(this.model, message.model), STAND);
     } else if (message.op === "over") {
       this.over = true;
