@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.faces.test_cli import called, here, nbagent
+from tests.faces.test_cli import called, here
 from tests.scripted_server import C, Delay, F, Gate, ScriptedServer, T, final, plain, run_code, sse
 
 pexpect = pytest.importorskip("pexpect", reason="there are no pseudo-terminals here")
@@ -160,14 +160,15 @@ def test_one_ctrl_c_stops_and_the_session_is_kept(server: ScriptedServer, tmp_pa
 
 
 def test_a_pipe_gets_plain_lines_and_what_nobody_can_allow_is_shown_and_not_run(
-    server: ScriptedServer, tmp_path: Path
+    server: ScriptedServer, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "old.txt").write_text("x")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (here / "old.txt").write_text("x")
     code = "import sys\nfor i in range(50): sys.stderr.write(f'\\r{i}%')\nprint('\\x1b[31mred\\x1b[0m')\n1/0"
     server.responses = [DELETE, run_code(code), final("It [bold]failed[/bold]. \x1b[2Jx")]
-    done = nbagent("run", "go", "--base-url", server.base_url, "--model", "stub", folder=tmp_path, FORCE_COLOR="1")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "old.txt").exists()
+    done = called("run", "go", "--base-url", server.base_url, "--model", "stub")
+    assert done.exit_code == 0, done.stderr
+    assert (here / "old.txt").exists()
     assert "os.remove('old.txt')" in done.stdout
     assert "--approve" in done.stdout
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
