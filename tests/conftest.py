@@ -82,15 +82,3 @@ def only_loopback() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", guarded)
         yield
-
-
-@pytest.fixture(autouse=True)
-def late_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session's kernel starts with the first code that runs, not with the run: many runs of tests have none."""
-    from nbagent.kernels.process import ProcessKernel
-
-    monkeypatch.setattr(ProcessKernel, "start", _later)
-
-
-async def _later(kernel: Any) -> None:
-    """Leave it to the first execution, which starts what does not run."""

@@ -15,11 +15,6 @@ from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import KernelMaker, make_kernel
 
 
-@pytest.fixture(autouse=True)
-def late_kernels() -> None:
-    """Kernels start when they are told to."""
-
-
 @pytest.fixture(
     scope="session",
     params=[
