@@ -38,12 +38,28 @@ def environment_of(server: ScriptedServer, folder: Path) -> dict[str, str]:
     }
 
 
+USERS = """import threading, logging, sys, numpy as np
+array = np.ones(1000); numbers = (n for n in range(9)); next(numbers); lock = threading.Lock()
+file = open('lines.txt', 'w+'); _ = file.write('one\\ntwo\\n'); file.flush(); _ = file.seek(4)
+logging.basicConfig(stream=sys.stderr); log = logging.getLogger('mine')
+class Mine: pass
+mine = Mine(); mine.value = 7"""
+
+
 @pytest.fixture(scope="module")
-def cells(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+def users_kernel(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
     folder = tmp_path_factory.mktemp("branch")
     with kernel(folder, environment_of(server, folder)) as made:
         made.run("%load_ext nbagent")
         yield made
+
+
+@pytest.fixture
+def cells(users_kernel: Cells) -> Iterator[Cells]:
+    """The user's kernel with these variables and no branch of it."""
+    users_kernel.run(USERS)
+    yield users_kernel
+    users_kernel.run("%agent reset\n%reset -f")
 
 
 def told(cells: Cells, server: ScriptedServer, code: str, options: str = "") -> str:
@@ -55,13 +71,6 @@ def told(cells: Cells, server: ScriptedServer, code: str, options: str = "") -> 
 
 
 def test_everything_of_the_users_is_there_and_stays_theirs(cells: Cells, server: ScriptedServer) -> None:
-    cells.run(
-        "import threading, logging, sys, numpy as np\n"
-        "array = np.ones(1000); numbers = (n for n in range(9)); next(numbers); lock = threading.Lock()\n"
-        "file = open('lines.txt', 'w+'); _ = file.write('one\\ntwo\\n'); file.flush(); _ = file.seek(4)\n"
-        "logging.basicConfig(stream=sys.stderr); log = logging.getLogger('mine')\n"
-        "class Mine: pass\nmine = Mine(); mine.value = 7"
-    )
     text = told(
         cells,
         server,
@@ -80,6 +89,7 @@ def test_everything_of_the_users_is_there_and_stays_theirs(cells: Cells, server:
 def test_it_is_the_same_branch_in_later_runs_and_what_the_user_changed_since_is_copied(
     cells: Cells, server: ScriptedServer
 ) -> None:
+    told(cells, server, "array[:] = 2; next(numbers)")
     cells.run("same, other = [1], [2]")
     assert "2000.0 2" in told(cells, server, "mark = 5; print(array.sum(), next(numbers))")
     text = told(cells, server, "print(mark, same, other)")
@@ -90,6 +100,8 @@ def test_it_is_the_same_branch_in_later_runs_and_what_the_user_changed_since_is_
 
 
 def test_undo_adopt_and_export_work_with_it(cells: Cells, server: ScriptedServer) -> None:
+    cells.run("same = [1]")
+    told(cells, server, "array[:] = 2")
     told(cells, server, "array[:] = 9; same = 1; made = array * 2")
     assert "18.0" in cells.text("%agent adopt made\nprint(made[0])")
     undone = cells.text("%agent undo")
@@ -130,7 +142,7 @@ def test_nothing_that_it_says_reaches_the_users_notebook(cells: Cells, server: S
 
 
 def test_files_connections_and_shared_memory_stay_the_users(cells: Cells, server: ScriptedServer) -> None:
-    cells.run("%agent reset\nimport socket, sqlite3, mmap, tempfile, numpy as np, pathlib")
+    cells.run("import os, socket, sqlite3, mmap, tempfile, pathlib")
     cells.run("place = pathlib.Path(tempfile.mkdtemp()); (place / 'a').write_bytes(bytes(4096))")
     cells.run(
         "server = socket.create_server(('127.0.0.1', 0)); a = socket.create_connection(server.getsockname())"
@@ -194,8 +206,7 @@ def test_the_users_kernel_lives_on_whatever_becomes_of_it(cells: Cells, server: 
 def test_any_of_its_processes_may_be_killed_and_it_goes_on_with_the_users_variables(
     cells: Cells, server: ScriptedServer, part: str
 ) -> None:
-    cells.run("%agent reset")
-    pid = int(cells.text("import os; array[:] = 1; print(os.getpid())"))
+    pid = int(cells.text("import os; print(os.getpid())"))
     assert "1000.0" in told(cells, server, "own = 5; print(array.sum())")
     assert "6" in told(cells, server, "own = own + 1; print(own)")  # the state before it is kept
     (keeper,) = psutil.Process(pid).children()
@@ -221,7 +232,12 @@ def test_any_of_its_processes_may_be_killed_and_it_goes_on_with_the_users_variab
             "stop.set(); burner.join()",
             "is computing, and a fork could freeze your kernel",
         ),
-        ("_ = db.execute('insert into t values (2)')", "db.rollback()", "in a transaction"),
+        (
+            "import sqlite3; db = sqlite3.connect('work.db'); _ = db.execute('create table if not exists t (x)')\n"
+            "_ = db.execute('insert into t values (2)')",
+            "db.rollback(); db.close()",
+            "in a transaction",
+        ),
         (
             "import sys, types; sys.modules['tensorflow'] = types.ModuleType('tensorflow')",
             "del sys.modules['tensorflow']",
@@ -239,7 +255,6 @@ def test_any_of_its_processes_may_be_killed_and_it_goes_on_with_the_users_variab
 def test_what_could_harm_is_refused_with_the_reason(
     cells: Cells, server: ScriptedServer, state: str, back: str, why: str
 ) -> None:
-    cells.run("%agent reset")
     cells.run(state)
     server.responses += [run_code("print(1)"), final("done")]
     try:
