@@ -48,21 +48,18 @@ class HeldBack:
         self._timer: threading.Timer | None = None
         self._since = 0.0
         self._open = True
+        self.why = ""  #: what is to be said with one that has waited long enough
 
     def takes(self, frame: types.FrameType | None) -> bool:
-        """Say whether an interrupt that came at `frame` has to wait; it comes again by itself.
-
-        Raises:
-            KeyboardInterrupt: it has waited long enough.
-        """
-        __tracebackhide__ = True  # a traceback shows the code's own frames
+        """Say whether an interrupt that came at `frame` has to wait; it comes again by itself."""
         name = library_at(frame)
         if not name or not hasattr(signal, "pthread_kill"):
             return False
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since > HELD_SECONDS:
-            raise KeyboardInterrupt(f"in the middle of importing {name}, which may not load again in this kernel")
+            self.why = f"in the middle of importing {name}, which may not load again in this kernel"
+            return False
         if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Timer(LOOK_SECONDS, self._come_again)
             self._timer.daemon = True
@@ -78,6 +75,11 @@ class HeldBack:
         """Let none come any more: the cell is over."""
         with self._lock:
             self._open = False
+
+
+def interruption(held: HeldBack | None) -> KeyboardInterrupt:
+    """Make what is raised."""
+    return KeyboardInterrupt(*([held.why] if held and held.why else []))
 
 
 class Guard:
@@ -98,9 +100,9 @@ class Guard:
             signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, _number: int, frame: types.FrameType | None) -> None:
-        __tracebackhide__ = True
+        __tracebackhide__ = True  # a traceback shows the code's own frames
         if self._held is None or not self._held.takes(frame):
-            raise KeyboardInterrupt
+            raise interruption(self._held)
 
     def _end(self) -> None:
         held, self._held = self._held, None

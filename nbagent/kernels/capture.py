@@ -23,7 +23,7 @@ from typing import Any
 
 from IPython.core.displaypub import DisplayPublisher
 
-from nbagent.importing import HeldBack
+from nbagent.importing import HeldBack, interruption
 from nbagent.interrupted import handle
 
 Take = Callable[[str, dict[str, Any]], None]  #: kind and content of one message, as a kernel would publish it
@@ -68,7 +68,7 @@ class Interrupts:
         else:
             self.by_user = True
         if self._in_code:
-            raise KeyboardInterrupt
+            raise interruption(self._held)
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
