@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 
 from nbagent.errors import KernelError
 from nbagent.kernels.channels import Channels
-from nbagent.kernels.child import EXIT_GRACE, Child, Launch, how_it_ended, is_over
+from nbagent.kernels.child import EXIT_GRACE, POLL, Child, Launch, how_it_ended, is_over
 from nbagent.kernels.family import end_younger
 from nbagent.kernels.wire_channels import WireChannels
 from nbagent.kernels.zygote.wire import RESUME, Unpacker, pack, receive
@@ -194,16 +194,22 @@ class ForkableChild(Child):
         """Fork. The answer has `pid`, or `declined` or `busy` with the reason in words.
 
         Raises:
-            KernelError: the fork never came back; the worker was ended.
+            KernelError: the worker died, or the fork never came back and it was ended.
         """
         channels = self.channels
         assert isinstance(channels, WireChannels)
-        try:
-            async with asyncio.timeout(FORK_SECONDS):  # no task of its own, so that it is asked for at once
-                answer, passed = await channels.checkpoint(mark)
-        except TimeoutError:
-            await self.kill_worker()
-            raise KernelError("the kernel hung while it was forked, and was ended") from None
+        until = time.monotonic() + FORK_SECONDS
+        with channels.checkpoint(mark) as asked:
+            while not asked.done():
+                await asyncio.wait({asked}, timeout=POLL)
+                if asked.done():
+                    break
+                if how := await self.death():  # its sleepers hold its socket, too: that does not end
+                    raise KernelError(f"the kernel process {how}")
+                if time.monotonic() > until:
+                    await self.kill_worker()
+                    raise KernelError("the kernel hung while it was forked, and was ended")
+            answer, passed = asked.result()
         for descriptor in passed:
             sleeper = Sleeper(answer["pid"], socket.socket(fileno=descriptor), answer["fork"])
             sleeper.socket.setblocking(False)

@@ -7,7 +7,8 @@ import codecs
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jupyter_client.session import Session
@@ -79,13 +80,13 @@ class WireChannels(Channels):
         sock.setblocking(False)
         self._loop.add_reader(sock, self._read)
 
-    async def checkpoint(self, mark: str) -> tuple[dict[str, Any], list[int]]:
-        """Ask for a fork; give the worker's answer and the descriptors that came with it."""
+    @contextmanager
+    def checkpoint(self, mark: str) -> Iterator[asyncio.Future[tuple[dict[str, Any], list[int]]]]:
+        """Ask for a fork, at once; what comes of it is the worker's answer and the descriptors with it."""
         answer = self._answers[mark] = self._loop.create_future()
         self._write(pack(CHECKPOINT, [json.dumps({"id": mark}).encode()]))
         try:
-            told: tuple[dict[str, Any], list[int]] = await answer
-            return told
+            yield answer
         finally:
             del self._answers[mark]
 

@@ -226,6 +226,19 @@ async def test_a_death_between_two_executions_is_waited_for_where_the_keeper_tel
     assert await value(kernel, "1") == "1"
 
 
+async def test_a_kernel_that_dies_while_its_state_is_kept_is_not_waited_for(
+    kernel: CheckpointKernel,
+) -> None:
+    pid = int(await value(kernel, "__import__('os').getpid()"))
+    os.kill(pid, signal.SIGSTOP)  # so that it cannot answer
+    keeping = asyncio.create_task(kernel.checkpoint())
+    await asyncio.wait({keeping}, timeout=0.3)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        with pytest.raises(CheckpointDeclined, match="was killed by signal 9"):
+            await keeping
+
+
 async def test_a_state_that_ends_slowly_is_no_program_of_the_codes(kernel: CheckpointKernel) -> None:
     await run(kernel, "x = 1")
     older = await kernel.checkpoint()
