@@ -82,7 +82,7 @@ def interruption(held: HeldBack | None) -> KeyboardInterrupt:
     return KeyboardInterrupt(*([held.why] if held and held.why else []))
 
 
-class Guard:
+class ImportGuard:
     """Holds the interrupts of each cell of a shell back while one imports a library."""
 
     def __init__(self, shell: Any) -> None:

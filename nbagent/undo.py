@@ -202,7 +202,7 @@ def _note(went: WentBack) -> str:
     words = [f"To be opened anew: {went.cut}."] if went.cut else []
     if went.inside is not None:
         words += [f"Changed inside, and still so: {', '.join(went.inside)}."] if went.inside else []
-        words += [f"Changed by the user since, and left so: {', '.join(went.yours)}."] if went.yours else []
+        words += [f"Changed in other cells since, and left so: {', '.join(went.yours)}."] if went.yours else []
         words.append("What was changed in other objects, or deeper inside, stays.")
     if went.ended:
         more = f" and {len(went.ended) - MOST_NAMED} more" if len(went.ended) > MOST_NAMED else ""

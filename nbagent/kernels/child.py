@@ -183,9 +183,7 @@ class Child(ABC):
             self.channels.forget(greeting)
         outcome = json.loads(self._outcome_file.read_text())
         self.refused = str(outcome["refused"])
-        sources = [
-            _as_module_there(module) for module in (glance, importing, inspection, interrupted, parcels, probe)
-        ]
+        sources = [_as_module_there(module) for module in _MODULES_THERE]
         installed = self.channels.execute(_INSTALL_PROBE.format(sources=sources), silent=True)
         while not installed.over.done():
             await asyncio.wait({installed.over}, timeout=POLL)

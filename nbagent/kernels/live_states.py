@@ -7,14 +7,13 @@ changed in place come back where they were cheap to copy before.
 from __future__ import annotations
 
 import re
-import types
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 from nbagent.errors import CheckpointDeclined
 from nbagent.kernels.kept_values import copy_of, differs
-from nbagent.kernels.probe import OURS, token_of
+from nbagent.kernels.probe import is_a_variable, token_of
 from nbagent.protocols import WentBack
 
 _WORD = re.compile(r"\w+")
@@ -28,14 +27,8 @@ Tokens = dict[str, tuple[Any, ...]]  #: what can be seen of each value from outs
 
 def users(names: Names) -> Names:
     """Give the names that are somebody's variables."""
-    return {
-        name: value
-        for name, value in list(names.items())
-        if isinstance(name, str)
-        and not name.startswith("_")
-        and name not in OURS
-        and not issubclass(type(value), types.ModuleType)
-    }
+    there = list(names.items())
+    return {name: value for name, value in there if isinstance(name, str) and is_a_variable(name, value)}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nbagent.glance import GLANCE_SECONDS, LONGEST_VALUE, Effort, TooLong, describe, is_a, within
-from nbagent.importing import Guard
+from nbagent.importing import ImportGuard
 from nbagent.inspection import look
 from nbagent.interrupted import handle
 from nbagent.parcels import read_parcel, write_parcel
@@ -94,7 +94,8 @@ def token_of(value: Any) -> tuple[Any, ...]:
     return _token(value, describe(value))
 
 
-def _interesting(name: str, value: Any) -> bool:
+def is_a_variable(name: str, value: Any) -> bool:
+    """Whether a name of a shell's is somebody's variable, and not the shell's own or a module."""
     # By type: isinstance would ask the object for its __class__.
     return not name.startswith("_") and name not in OURS and not issubclass(type(value), types.ModuleType)
 
@@ -106,12 +107,12 @@ def changes() -> Report:
     effort, most = Effort(), MOST_SECONDS
     changed = []
     current = [name for name in list(names) if isinstance(name, str)]
-    gone = [name for name in _known if name not in names or not _interesting(name, names[name])]
+    gone = [name for name in _known if name not in names or not is_a_variable(name, names[name])]
     for name in gone:
         del _known[name]
     for name in current:
         value = names.get(name)
-        if not _interesting(name, value) or (name not in _known and len(_known) >= MOST_NAMES):
+        if not is_a_variable(name, value) or (name not in _known and len(_known) >= MOST_NAMES):
             continue
         if effort.seconds() > most:
             break
@@ -385,7 +386,7 @@ def install() -> None:
     for name in ("exit", "quit"):
         shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
     shell.set_custom_exc((KeyboardInterrupt,), handle)
-    Guard(shell)
+    ImportGuard(shell)
     if hasattr(shell, "_format_exception_for_storage"):  # since IPython 9
         shell._format_exception_for_storage = _kept_as_shown
     shell.events.register("post_execute", _close_figures)

@@ -71,13 +71,13 @@ messages: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
 )
 
 
-@settings(max_examples=3 * settings().max_examples)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(messages, max_size=8))
 def test_every_sequence_of_messages_gives_valid_outputs(sequence: list[tuple[str, dict[str, Any]]]) -> None:
     assert_valid(fold(*sequence, limit=50))
 
 
-@settings(max_examples=3 * settings().max_examples)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text("ab\n", max_size=30)), max_size=20))
 def test_stream_text_is_whole_below_the_limit_and_counted_above(pieces: list[tuple[str, str]]) -> None:
     whole = "".join(text for _, text in pieces)

