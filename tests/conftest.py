@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples every time, and no clock decides: what a suite finds holds on any machine. The fast one tries
-# fewer of them than one with the long tests (`-m long`, `-m ''`); `--hypothesis-profile=explore` looks for more.
-for _name, _examples in (("fast", 25), ("same", 60)):
-    settings.register_profile(
-        _name,
-        derandomize=True,
-        deadline=None,
-        max_examples=_examples,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+# The fast suite tries the same examples every time, and no clock decides: what it finds holds on any machine.
+# `--hypothesis-profile=explore` looks for more.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
+settings.load_profile("same")
 
 # No key, no proxy and no setting of the developer's reaches a test.
 for _name in list(os.environ):
@@ -41,12 +41,6 @@ sys.path.insert(0, _WITHOUT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_WITHOUT, os.environ.get("PYTHONPATH", ""))))
 
 _HOMES = itertools.count()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Choose how many examples are tried; a profile that is asked for is loaded after this one."""
-    settings.load_profile("fast" if "not long" in str(config.option.markexpr) else "same")
 
 
 @pytest.hookimpl(tryfirst=True)

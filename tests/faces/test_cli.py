@@ -172,7 +172,7 @@ def test_an_export_that_cannot_be_written_is_refused_before_the_run(here: Path, 
 
 
 @pytest.mark.parametrize(
-    "closed", ["<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.long) for one in ("<&-", ">&-", "2>&-"))]
+    "closed", ["<&- >&- 2>&-", ">&-", *(pytest.param(one, marks=pytest.mark.long) for one in ("<&-", "2>&-"))]
 )
 def test_a_run_whose_streams_are_closed_ends_as_any_other(tmp_path: Path, closed: str) -> None:
     with ScriptedServer([final("ok")]) as server:

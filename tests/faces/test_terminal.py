@@ -136,7 +136,7 @@ def test_no_an_edit_and_yes_are_what_becomes_of_code_that_deletes(server: Script
     assert "move it instead" in server.bodies[1]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("at", ["question", pytest.param("stream", marks=pytest.mark.long), "code"])
+@pytest.mark.parametrize("at", ["question", "stream", "code"])
 def test_one_ctrl_c_stops_and_the_session_is_kept(server: ScriptedServer, tmp_path: Path, at: str) -> None:
     gate = Gate()
     (tmp_path / "old.txt").write_text("x")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbagent.kernels import process
 from nbagent.kernels.checkpoints import CheckpointKernel
 from nbagent.kernels.process import ProcessKernel
 from tests.kernels.running import run, value
@@ -149,14 +148,6 @@ async def test_a_library_that_is_imported_for_too_long_is_cut_off_and_named(kern
     assert "importing endless_library, which may not load again" in ran.executed.error
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupts follow each other sooner."""
-    monkeypatch.setattr(process, "INTERRUPT_GRACE", 0.4)
-
-
-@own_loop
-@pytest.mark.usefixtures("impatient")
 async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await run(own_kernel, "rows = [1, 2, 3]")
     ran = await run(own_kernel, STUBBORN, timeout=1)
@@ -271,7 +262,6 @@ async def test_code_that_was_cancelled_before_its_turn_never_runs(kernel: Proces
 
 
 @own_loop
-@pytest.mark.usefixtures("impatient")
 async def test_cancelled_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await start_and_cancel(own_kernel, STUBBORN, "begun")
     assert await value(own_kernel, "'free'") == "free"
