@@ -148,6 +148,7 @@ async def test_a_library_that_is_imported_for_too_long_is_cut_off_and_named(kern
     assert "importing endless_library, which may not load again" in ran.executed.error
 
 
+@own_loop
 async def test_code_that_ignores_interrupts_loses_its_kernel(own_kernel: ProcessKernel) -> None:
     await run(own_kernel, "rows = [1, 2, 3]")
     ran = await run(own_kernel, STUBBORN, timeout=1)
