@@ -112,6 +112,10 @@ class Lab:
         notebook.run(len(cells))
         return notebook
 
+    def leave(self) -> None:
+        """Leave the page: nothing that it does is heard of any more."""
+        self.page.goto("about:blank")
+
     def until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
         """Wait until a condition of the test's own holds, and let the page work meanwhile."""
         deadline = time.monotonic() + timeout
