@@ -13,6 +13,7 @@ from nbagent.events import DialectName
 from nbagent.prompt import shorten, text_named
 from nbagent.protocols import ToolResult
 from nbagent.task_reading import language_of
+from nbagent.usual_imports import import_for
 
 #: A frame of the model's own code, as `tools.trace` writes it.
 _FRAME = re.compile(r"^Cell In\[\d+\], line \d+(?:, in [^:\n]*)?: (.+)$", re.MULTILINE)
@@ -32,7 +33,11 @@ class Closing:
             return ""
         if result.status == "ok":
             return self._after_output() if result.text.strip() or result.images else text_named("after_silence")
-        return self._after_error(result.text, code) if result.status == "error" else ""
+        if result.status != "error":
+            return ""
+        if needed := import_for(result.summary):
+            return text_named("after_missing_import").replace("{line}", needed)
+        return self._after_error(result.text, code)
 
     def _after_output(self) -> str:
         language = language_of(self.task)

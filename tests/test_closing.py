@@ -38,6 +38,17 @@ def test_after_an_error_the_models_own_line_is_to_be_changed_and_then_to_be_left
     assert again.endswith("without this line: d = df[df['year'] == 1982]")
 
 
+def test_after_a_name_without_its_import_the_import_is_asked_for_and_not_another_line() -> None:
+    closing = Closing("fenced", "What is the mean?")
+    failed = ToolResult(
+        "error",
+        "Cell In[1], line 1: df = pd.read_csv('a.csv')\nNameError: name 'pd' is not defined",
+        summary="NameError: name 'pd' is not defined",
+    )
+    for _ in range(2):
+        assert closing(failed, "df = pd.read_csv('a.csv')").endswith("begin it with this line: import pandas as pd")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,7 +13,7 @@ LAYERS = {
         *("states", "event_provenance", "parcels"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
         *("redaction", "reply", "tool_traits", "glance", "importing", "inspection", "interrupted"),
-        *("last_exception", "secret_rules", "secret_shapes", "places", "programs", "stopping"),
+        *("last_exception", "secret_rules", "secret_shapes", "places", "programs", "stopping", "usual_imports"),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (

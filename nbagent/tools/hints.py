@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbagent.usual_imports import import_for
+
 MOST_COLUMNS = 40
 MOST_FILES = 12
 
@@ -76,6 +78,7 @@ HINTS = (
         "That argument is gone: use .ffill() or .bfill().",
     ),
     _hint("AttributeError", r"object has no attribute 'append'", "It is gone: use pd.concat([a, b])."),
+    _hint("NameError", r"is not defined", "Nothing of this name was made so far: make it in this code first."),
     _hint(
         "ModuleNotFoundError",
         r"",
@@ -92,6 +95,8 @@ def hint(error: str, columns: Sequence[str], workspace: Path) -> str:
     name, _, message = error.partition(": ")
     if columns:
         return _columns(message, columns)
+    if needed := import_for(error):
+        return f"Its import is missing: {needed}"
     if name == "FileNotFoundError" and (files := _files(workspace)):
         return f"The files here are: {', '.join(map(repr, files))}."
     return next((one.advice for one in HINTS if one.error == name and one.message.search(message)), "")

@@ -17,6 +17,8 @@ AUTOMAGIC = words(
     " pwd rm rmdir run time timeit uv who whos"
 )
 
+F_STRING_ADVICE = "Compute each value into a variable first; in the f-string write only {name} or {name:.2f}."
+
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n(.*?)\n?[ \t]*\1\s*\Z", re.DOTALL)
 _FIRST_WORD = re.compile(r"([A-Za-z]\w*)(?:\s+(?![=\-+*/|&^%<>!@]?=)\S.*)?\Z")
 
@@ -72,5 +74,6 @@ def syntax_error(code: str, *, cell: bool = True) -> str:
         parse(code) if cell else _parse_module(code)
     except SyntaxError as error:
         where = f"\n  line {error.lineno}: {(error.text or '').strip()}" if error.lineno else ""
-        return f"{type(error).__name__}: {error.msg}{where}"
+        advice = f"\n{F_STRING_ADVICE}" if "f-string" in error.msg else ""
+        return f"{type(error).__name__}: {error.msg}{where}{advice}"
     return ""

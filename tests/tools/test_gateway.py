@@ -195,6 +195,12 @@ def test_what_would_not_compile_is_told_before_it_runs(code: str) -> None:
     assert syntax_error(code).startswith("SyntaxError: ")
 
 
+def test_an_f_string_that_does_not_parse_is_answered_with_the_way_out() -> None:
+    told = syntax_error("print(f\"@mean[{mean:.2f}] @normal[{p > 0.05} if p else 'no'}\")")
+    assert "Compute each value into a variable first" in told
+    assert "f-string" not in syntax_error("x = (1")
+
+
 async def test_code_that_does_not_parse_never_reaches_the_kernel(context: Context, workspace: Path) -> None:
     code = "x = 1\nfor i in range(3)\n    print(i)"
     result, text = await answer(gateway(workspace), context, "run_code", json.dumps({"code": code}))

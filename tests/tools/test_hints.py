@@ -30,6 +30,8 @@ from nbagent.tools.hints import hint
         ("ModuleNotFoundError: No module named 'statsmodels'", "not installed"),
         ("TypeError: NDFrame.fillna() got an unexpected keyword argument 'method'", "ffill"),
         ("AttributeError: 'DataFrame' object has no attribute 'append'", "pd.concat"),
+        ("NameError: name 'pd' is not defined", "import pandas as pd"),
+        ("NameError: name 'totals' is not defined", "make it in this code first"),
     ],
 )
 def test_each_kind_of_error_has_its_advice(error: str, advised: str, tmp_path: Path) -> None:
