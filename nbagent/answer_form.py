@@ -63,8 +63,9 @@ def _choices(clause: str) -> list[str]:
 def completed(task: str, answer: str, shown: str) -> str:
     """Give the answer with the named values that it dropped, where they are known for certain.
 
-    They are where the output `shown` has them as the task asks, where the answer says "name: value", and where
-    one value is asked for and the answer is that value bare: a word of the task's or of the output's. Small
+    They are where the output `shown` has them as the task asks, where the answer says "name: value", where
+    one value is asked for and the answer is that value bare: a word of the task's or of the output's, and where
+    it is nothing but numbers of the output, as many as are asked for, which are taken in their order. Small
     models print `@mean[29.14]`, are asked for that, and say "29.14" however often they are asked. An answer that
     says none of the printed values is left as it is.
     """
@@ -78,6 +79,9 @@ def completed(task: str, answer: str, shown: str) -> str:
         return f"{answer}\n{_in_form(said)}"
     if len(named_values(task)) == 1 and _is_bare_value(answer, f"{task}\n{shown}"):
         return _in_form({names[0]: _bare(answer)})
+    numbers = _bare_numbers(answer)
+    if len(numbers) == len(names) == len(named_values(task)) and all(_stands_in(one, shown) for one in numbers):
+        return _in_form(dict(zip(names, numbers, strict=True)))
     return answer
 
 
@@ -99,7 +103,17 @@ def _is_bare_value(answer: str, source: str) -> bool:
     value = _bare(answer)
     if not value or len(value) > LONGEST_BARE or "\n" in value or "@" in value:
         return False
+    return _stands_in(value, source)
+
+
+def _stands_in(value: str, source: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", source) is not None
+
+
+def _bare_numbers(answer: str) -> list[str]:
+    """Give the numbers of an answer that holds nothing else."""
+    words = re.sub(r"[\s@,;:()\[\]]+", " ", _bare(answer)).split()
+    return words if all(re.fullmatch(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", word) for word in words) else []
 
 
 def said_as_asked(task: str, answer: str) -> str:

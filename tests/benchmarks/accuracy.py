@@ -31,7 +31,7 @@ from nbagent.errors import NbAgentError
 from nbagent.models import weights
 from nbagent.models.embedded import CONTEXT_WINDOW, GRACE_SECONDS, physical_cores
 from nbagent.models.embedded_owner import ServerOwner, ServerParameters
-from tests.benchmarks.levers import LEVERS, without
+from tests.benchmarks.levers import LEVERS, SOMETIMES, watched, without
 
 LEVELS = ("easy", "medium", "hard")
 
@@ -73,12 +73,13 @@ def sample(tasks: list[dict[str, Any]], count: int, seed: int) -> list[dict[str,
 
 def solve(task: dict[str, Any], folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Let nbagent work on one task."""
-    with Agent(folder=str(folder), approve="auto", **settings) as agent:
+    with watched() as acted, Agent(folder=str(folder), approve="auto", **settings) as agent:
         try:
             result = agent.run_sync(question(task), data=[folder / task["file"]])
         except NbAgentError as error:
             return {"answer": "", "reason": type(error).__name__}
     return {
+        "acted": sorted(acted),
         "answer": result.answer,
         "reason": result.reason,
         "steps": result.steps,
@@ -160,8 +161,44 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", "endings: " + ", ".join(f"{name} {n}" for name, n in sorted(reasons.items()))])
 
 
+def stored(file: Path | None) -> dict[int, dict[str, Any]]:
+    """Give the rows of a file of raw answers, if it is there, by the task."""
+    lines = file.read_text("utf-8").splitlines() if file is not None and file.exists() else []
+    return {row["id"]: row for row in map(json.loads, lines)}
+
+
+def same_without(lever: str, row: dict[str, Any] | None) -> bool:
+    """Whether a run would have gone the same way without the lever: it acts in some runs only, and not in this."""
+    return row is not None and lever in SOMETIMES and "acted" in row and lever not in row["acted"]
+
+
 def main() -> None:
     """Run, store, print."""
+    given = _arguments()
+    tasks = [json.loads(line) for line in given.tasks.read_text("utf-8").splitlines()]
+    chosen = sample(tasks, given.sample, given.seed) if given.sample else tasks
+    names = ("model", "base_url", "dialect", "max_steps", "reflect")
+    settings = {name: getattr(given, name) for name in names if getattr(given, name)}
+    nbagent = given.harness == "nbagent"
+    solver = solve if nbagent else Yardstick(given.harness, given.python, settings).solve
+    rows, like = stored(given.out), stored(given.like)
+    for task in chosen:
+        key = task["id"]
+        if key in rows:
+            continue
+        if same_without(given.without, like.get(key)):
+            rows[key] = {**like[key], "like": str(given.like)}
+        else:
+            with without(given.without):
+                rows[key] = measure(solver, task, given.tables, settings)
+        line = json.dumps(rows[key], ensure_ascii=False)
+        with given.out.open("a", encoding="utf-8") as out:
+            out.write(f"{line}\n")
+        print(f"{len(rows)}/{len(chosen)}", line[:300], flush=True)
+    print(table(list(rows.values())))
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", type=Path)
     parser.add_argument("tables", type=Path)
@@ -173,24 +210,8 @@ def main() -> None:
     for name in ("model", "base-url", "dialect", "max-steps", "reflect"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--without", default="", choices=["", *LEVERS], help="take one lever away (see levers.py)")
-    given = parser.parse_args()
-    tasks = [json.loads(line) for line in given.tasks.read_text("utf-8").splitlines()]
-    chosen = sample(tasks, given.sample, given.seed) if given.sample else tasks
-    names = ("model", "base_url", "dialect", "max_steps", "reflect")
-    settings = {name: getattr(given, name) for name in names if getattr(given, name)}
-    nbagent = given.harness == "nbagent"
-    solver = solve if nbagent else Yardstick(given.harness, given.python, settings).solve
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    done = {row["id"] for row in rows}
-    for task in chosen:
-        if task["id"] in done:
-            continue
-        with without(given.without):
-            rows.append(measure(solver, task, given.tables, settings))
-        with given.out.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
-        print(f"{len(rows)}/{len(chosen)}", json.dumps(rows[-1], ensure_ascii=False)[:300], flush=True)
-    print(table(rows))
+    parser.add_argument("--like", type=Path, help="raw answers with all levers: see levers.py")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

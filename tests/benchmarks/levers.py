@@ -2,19 +2,22 @@
 
     python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --without hints
 
-Every lever is taken away where it is used, so that all else stays as it is.
+Every lever is taken away where it is used, so that all else stays as it is. Some act in a few runs only: a run
+in which one has not acted would go the same way without it, so that `--like ANSWERS` takes its row over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from nbagent.answers import Answers
+from nbagent.compaction import Compactor
 from nbagent.negotiation import Negotiation
+from nbagent.tools import code
 
 
 def _names_only(paths: Any, folder: Path) -> list[str]:
@@ -37,12 +40,43 @@ LEVERS: dict[str, Callable[[], Any]] = {
     "digest": lambda: patch("nbagent.workplace.describe", _names_only),
     "example": lambda: patch("nbagent.prompt.text_named", _plain_text()),
     "opening": lambda: patch("nbagent.models.choose.EMBEDDED_OPENING", ""),
-    "hints": lambda: patch("nbagent.tools.code.hint", lambda *_: ""),
+    "hints": lambda: patch.object(code, "hint", lambda *_: ""),
     "closing words": lambda: patch("nbagent.session.Closing", lambda *_: lambda *_: ""),
     "doubts": lambda: patch.object(Answers, "doubt", lambda *_, **__: None),
     "completed form": lambda: patch.object(Answers, "completed", lambda _, answer: answer),
     "chance": lambda: patch.object(Negotiation, "vary", lambda _: None),
+    "clean slate": lambda: patch.object(Compactor, "copied", lambda _: None),
 }
+#: The levers that act in some runs only, by what tells that one has acted.
+SOMETIMES: dict[str, tuple[object, str, Callable[..., bool]]] = {
+    "hints": (code, "hint", lambda given, *_: bool(given)),
+    "doubts": (Answers, "doubt", lambda given, *_: given is not None),
+    "completed form": (Answers, "completed", lambda given, _, answer: given != answer),
+    "chance": (Negotiation, "vary", lambda *_: True),
+    "clean slate": (Compactor, "copied", lambda *_: True),
+}
+
+
+@contextmanager
+def watched() -> Iterator[set[str]]:
+    """Give the names of the levers that act from here on, among those that act in some runs only."""
+    acted: set[str] = set()
+    with ExitStack() as stack:
+        for name, (owner, attribute, has_acted) in SOMETIMES.items():
+            stack.enter_context(patch.object(owner, attribute, _noting(name, acted, owner, attribute, has_acted)))
+        yield acted
+
+
+def _noting(name: str, acted: set[str], owner: object, attribute: str, has_acted: Callable[..., bool]) -> Any:
+    kept = getattr(owner, attribute)
+
+    def noting(*given: Any, **named: Any) -> Any:
+        result = kept(*given, **named)
+        if has_acted(result, *given):
+            acted.add(name)
+        return result
+
+    return noting
 
 
 @contextmanager
