@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+
+from nbagent.text_columns import Column, column, is_number
 
 TABLES = (".csv", ".tsv")
 DATA = (*TABLES, ".parquet", ".xlsx", ".xls", ".json", ".jsonl", ".feather", ".txt", ".db", ".sqlite", ".pkl")
@@ -18,9 +20,7 @@ DATA = (*TABLES, ".parquet", ".xlsx", ".xls", ".json", ".jsonl", ".feather", ".t
 ROWS_READ = 2000
 MOST_COLUMNS = 40
 MOST_LISTED = 12
-VALUE_CHARACTERS = 24
-#: From this share of numbers on, a column of text is told to hold them: it has to be converted with care.
-MIXED = 0.2
+MOST_TITLES = 5  #: lines among which the names of the columns stand
 
 
 def named_files(task: str, folder: Path) -> list[Path]:
@@ -56,36 +56,61 @@ def describe_file(path: Path, folder: Path) -> str:
             sample = file.read(65536)
             file.seek(0)
             dialect = _sniff(sample)
-            rows = list(islice(csv.reader(file, dialect), ROWS_READ + 1))
+            rows = [row for row in islice(csv.reader(file, dialect), ROWS_READ + 1) if row]
             more = next(file, None) is not None
     except (OSError, csv.Error) as error:
         return f"{title}: cannot be read ({error})"
     if len(rows) < 2:
         return f"{title}: {len(rows)} rows"
-    header, body = rows[0], rows[1:]
+    return "\n".join(_table(title, str(name), dialect.delimiter, rows, more=more))
+
+
+def _table(title: str, name: str, delimiter: str, rows: Sequence[Sequence[str]], *, more: bool) -> Iterator[str]:
+    above = _lines_above_names(rows)
+    header, body = rows[above], rows[above + 1 :]
     count = f"over {len(body)}" if more else str(len(body))
-    lines = [f"{title}: {count} rows, {len(header)} columns{_how_to_read(str(name), dialect.delimiter, header)}"]
-    for index, column in enumerate(header[:MOST_COLUMNS]):
-        values = [row[index].strip() for row in body if index < len(row)]
-        lines.append(f"  - {column!r}: {_column(values)}")
+    shown = header[:MOST_COLUMNS]
+    columns = [column([row[at].strip() for row in body if at < len(row)]) for at in range(len(shown))]
+    how_to_read = _how_to_read(name, delimiter, above, header, columns)
+    yield f"{title}: {count} rows, {len(header)} columns{how_to_read}"
+    yield from (f"  - {word!r}: {one.told}" for word, one in zip(shown, columns, strict=True))
     if len(header) > MOST_COLUMNS:
-        lines.append(f"  - and {len(header) - MOST_COLUMNS} more columns")
-    return "\n".join(lines)
+        yield f"  - and {len(header) - MOST_COLUMNS} more columns"
 
 
-def _how_to_read(name: str, delimiter: str, header: Sequence[str]) -> str:
-    """Give the call that reads a table with odd separators or names: a mere mention is passed over."""
-    separator = "" if delimiter == "," else f", sep={delimiter!r}"
-    spaced = any(column != column.strip() for column in header)
-    if not separator and not spaced:
+def _lines_above_names(rows: Sequence[Sequence[str]]) -> int:
+    """Count the lines above the names of the columns: titles, which leave most of their cells empty."""
+    widest = max(map(len, rows))
+    for above, row in enumerate(rows[:MOST_TITLES]):
+        filled = [word for word in row if word.strip()]
+        if len(filled) * 2 > widest:
+            return 0 if above and any(map(is_number, filled)) else above
+    return 0
+
+
+def _how_to_read(name: str, delimiter: str, above: int, header: Sequence[str], columns: Sequence[Column]) -> str:
+    """Give the call that reads a table with odd separators, names or values: a mere mention is passed over."""
+    options = [] if delimiter == "," else [f"sep={delimiter!r}"]
+    if above:
+        options.append(f"header={above}")
+    if any(one.thousands for one in columns):
+        options.append("thousands=','")
+    elif any(one.decimal_comma for one in columns):
+        options.append("decimal=','")
+    if placeholders := list(dict.fromkeys(one.placeholder for one in columns if one.placeholder)):
+        options.append(f"na_values={placeholders!r}")
+    spaced = any(word != word.strip() for word in header)
+    if not options and not spaced:
         return ""
     why = "; spaces stand around column names" if spaced else ""
+    why += f"; titles stand above the column names (line {above + 1})" if above else ""
     strip = ".rename(columns=str.strip)" if spaced else ""
-    return f"{why}; read it with pd.read_csv({name!r}{separator}){strip}"
+    return f"{why}; read it with pd.read_csv({', '.join([repr(name), *options])}){strip}"
 
 
 def _sniff(sample: str) -> type[csv.Dialect] | csv.Dialect:
-    first = sample.split("\n", 1)[0]
+    lines = sample.split("\n", MOST_TITLES)[:MOST_TITLES]
+    first = next((line for line in lines if any(mark in line for mark in ",;\t|")), "")
     delimiter = max(",;\t|", key=first.count)
 
     class Found(csv.excel):
@@ -93,31 +118,6 @@ def _sniff(sample: str) -> type[csv.Dialect] | csv.Dialect:
 
     Found.delimiter = delimiter
     return Found
-
-
-def _column(values: Sequence[str]) -> str:
-    present = [value for value in values if value and value.lower() not in ("nan", "na", "null")]
-    gaps = len(values) - len(present)
-    missing = f", {gaps} missing" if gaps else ""
-    others = [value for value in present if not _is_number(value)]
-    if not others:  # a small model takes the examples of numbers for results
-        return f"{'number' if present else 'empty'}{missing}"
-    numbers = len(present) - len(others)
-    mixed = f", {numbers} of {len(present)} are numbers, the others" if numbers > len(present) * MIXED else ""
-    examples = ", ".join(_clip(value) for value in list(dict.fromkeys(others))[:3])
-    return f"text{missing}{mixed}, e.g. {examples}"
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _clip(value: str) -> str:
-    return value if len(value) <= VALUE_CHARACTERS else value[: VALUE_CHARACTERS - 1] + "…"
 
 
 def _size(path: Path) -> str:

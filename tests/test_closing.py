@@ -46,7 +46,9 @@ def test_after_a_name_without_its_import_the_import_is_asked_for_and_not_another
         summary="NameError: name 'pd' is not defined",
     )
     for _ in range(2):
-        assert closing(failed, "df = pd.read_csv('a.csv')").endswith("begin it with this line: import pandas as pd")
+        assert closing(failed, "df = pd.read_csv('a.csv')").endswith(
+            "begin it with this line: import pandas as pd"
+        )
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,29 @@ def test_a_column_of_numbers_with_other_values_among_them_is_told_as_such(tmp_pa
     (told,) = describe([table], tmp_path)
     assert "- 'wins': text, 1 missing, 8 of 10 are numbers, the others, e.g. Wins, -" in told
     assert "- 'name': text, e.g. p0, p1, p2" in told
+
+
+def test_titles_above_the_names_of_the_columns_are_passed_over_by_the_call_that_reads_it(tmp_path: Path) -> None:
+    text = "SALES 2024;;\n\nregion;sold;price\nnorth;3;1,5\nsouth;4;2,25\n"
+    told = describe_file(write(tmp_path / "t.csv", text), tmp_path)
+    call = "pd.read_csv('t.csv', sep=';', header=1, decimal=',')"
+    assert f"2 rows, 3 columns; titles stand above the column names (line 2); read it with {call}" in told
+    assert "- 'price': number with a decimal comma, e.g. 1,5, 2,25" in told
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_csv(tmp_path / "t.csv", sep=";", header=1, decimal=",")
+    assert [list(table.columns), table["price"].sum()] == [["region", "sold", "price"], 3.75]
+
+
+def test_columns_without_names_are_no_title(tmp_path: Path) -> None:
+    told = describe_file(write(tmp_path / "t.csv", "a,,\n1,2,3\n4,5,6\n"), tmp_path)
+    assert "2 rows, 3 columns\n" in told
+    assert "- 'a': number" in told
+
+
+def test_the_call_that_reads_a_table_takes_its_numbers_as_numbers(tmp_path: Path) -> None:
+    text = 'day,volume,change\n"Sep 17, 2017","5,350,380",1\n"Sep 16, 2017","683,580",-\n"Sep 15, 2017","9",2\n'
+    told = describe_file(write(tmp_path / "t.csv", text), tmp_path)
+    assert "read it with pd.read_csv('t.csv', thousands=',', na_values=['-'])" in told
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_csv(tmp_path / "t.csv", thousands=",", na_values=["-"])
+    assert [table["volume"].sum(), table["change"].sum()] == [6_033_969, 3]

@@ -13,7 +13,16 @@ LAYERS = {
         *("states", "event_provenance", "parcels"),
         *("event_base", "mind", "events", "errors", "settings", "protocols", "session_store"),
         *("redaction", "reply", "tool_traits", "glance", "importing", "inspection", "interrupted"),
-        *("last_exception", "secret_rules", "secret_shapes", "places", "programs", "stopping", "usual_imports"),
+        *(
+            "last_exception",
+            "secret_rules",
+            "secret_shapes",
+            "places",
+            "programs",
+            "stopping",
+            "usual_imports",
+            "text_columns",
+        ),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
     2: (

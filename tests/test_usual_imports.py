@@ -26,7 +26,9 @@ def test_a_name_of_custom_has_its_import(name: str, statement: str) -> None:
     assert import_for(f"NameError: name '{name}' is not defined") == statement
 
 
-@pytest.mark.parametrize("error", ["", "KeyError: 'pd'", "NameError: free variable 'pd' referenced before assignment"])
+@pytest.mark.parametrize(
+    "error", ["", "KeyError: 'pd'", "NameError: free variable 'pd' referenced before assignment"]
+)
 def test_other_errors_ask_for_no_import(error: str) -> None:
     assert import_for(error) == ""
 
