@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nbagent.answer_form import completed, missing, named_values, outside, rounded, said_as_asked
+from nbagent.answer_values import no_value, not_among, numbers
 from nbagent.events import ActionStatus
 from nbagent.guards import Nudge
 
@@ -16,6 +17,11 @@ MOST_DOUBTS = 2
 LONGEST_QUOTE = 600  #: characters
 
 NOTHING_RUN = "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it."
+NO_VALUE = (
+    "The output has {value}, which is no result. Find out why with code: print a few values of the columns that it"
+    " uses, and how many rows each step leaves. Then mend the code."
+)
+NOT_SHOWN = "No output shows {values}. Compute what is asked with code and print it: do not work it out yourself."
 NOT_COMPUTED = "The last code failed, so this answers nothing yet. Mend the code and run it again."
 
 
@@ -27,27 +33,36 @@ class Answers:
     _acted: bool = False
     _failed: bool = False
     _shown: str = ""  #: what the last action that worked has shown
+    _numbers: set[float] = field(default_factory=set)  #: all that were shown so far
     _doubts: dict[str, int] = field(default_factory=dict)
 
     def acted(self, status: ActionStatus, shown: str) -> None:
         """Take note of an action and what it showed."""
         self._acted, self._failed = True, status in ("error", "invalid", "timeout")
+        self._numbers |= numbers(shown)
         if status == "ok":
             self._shown = shown
 
     def doubt(self, answer: str, *, small: bool) -> Nudge | None:
         """Give what the model is told instead of the run being over, if anything."""
-        doubt = self._unsupported() if small else None
+        doubt = self._unsupported(answer) if small else None
         doubt = doubt or self._formless(answer) or self._outside(answer)
         if doubt is None or self._doubts.get(doubt.guard, 0) >= MOST_DOUBTS:
             return None
         self._doubts[doubt.guard] = self._doubts.get(doubt.guard, 0) + 1
         return doubt
 
-    def _unsupported(self) -> Nudge | None:
+    def _unsupported(self, answer: str) -> Nudge | None:
+        told = ""
         if not self._acted:
-            return Nudge("unsupported_answer", NOTHING_RUN)
-        return Nudge("unsupported_answer", NOT_COMPUTED) if self._failed else None
+            told = NOTHING_RUN
+        elif self._failed:
+            told = NOT_COMPUTED
+        elif value := no_value(self.task, self._shown):
+            told = NO_VALUE.replace("{value}", value)
+        elif unseen := not_among(self.task, answer, self._numbers):
+            told = NOT_SHOWN.replace("{values}", ", ".join(unseen))
+        return Nudge("unsupported_answer", told) if told else None
 
     def completed(self, answer: str) -> str:
         """Give the answer in the task's form, as far as that needs no thought."""

@@ -83,3 +83,18 @@ def test_values_that_were_printed_in_the_demanded_form_are_added_to_an_answer_th
     assert answers.completed(answer) == answer
     answers.acted("ok", "@mean_wage[6.31] @std_wage[4.66]")
     assert answers.completed(answer) == completed
+
+
+def test_a_small_model_is_told_of_a_value_that_no_output_shows_and_of_one_that_is_none() -> None:
+    task = "Format: @rate[rate]"
+    answers = Answers(task)
+    answers.acted("ok", "@rate[nan]")
+    doubt = answers.doubt("@rate[0.00]", small=True)
+    assert doubt is not None
+    assert "The output has nan, which is no result." in doubt.text
+    answers.acted("ok", "@rate[6.253]")
+    doubt = answers.doubt("@rate[7.1]", small=True)
+    assert doubt is not None
+    assert "No output shows 7.1." in doubt.text
+    assert answers.doubt("@rate[7.1]", small=True) is None  # twice is enough
+    assert Answers(task).doubt("@rate[7.1]", small=False) is None

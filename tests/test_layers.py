@@ -34,6 +34,7 @@ LAYERS = {
             "context",
             "guards",
             "answer_form",
+            "answer_values",
             "answers",
             "loop",
             "session",
