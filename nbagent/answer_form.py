@@ -20,6 +20,7 @@ LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
 #: What follows a placeholder that has choices, with nothing else explained before them.
 _EITHER = re.compile(r"[\"'\u201d]?[^\"'\u201c\n.;]{0,80}\beither\b([^\n]*)")
 _QUOTED_WORDS = re.compile(r"(.*?)[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
+_NO_VALUE = re.compile(r"[\s\"'$]*(nan|nat|none|<na>|[-+]?inf)[\s\"'%]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -114,6 +115,13 @@ def _bare_numbers(answer: str) -> list[str]:
     """Give the numbers of an answer that holds nothing else."""
     words = re.sub(r"[\s@,;:()\[\]]+", " ", _bare(answer)).split()
     return words if all(re.fullmatch(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", word) for word in words) else []
+
+
+def no_value(task: str, shown: str) -> str:
+    """Give what an output has in the place of a value that the task asks for: `nan`, `None`, or ""."""
+    asked = named_values(task)
+    found = (_NO_VALUE.fullmatch(value) for name, value in named_values(shown).items() if name in asked)
+    return next((one[1] for one in found if one), "")
 
 
 def said_as_asked(task: str, answer: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nbagent.answer_form import completed, missing, named_values, outside, rounded, said_as_asked
-from nbagent.answer_values import no_value, not_among, numbers
+from nbagent.answer_form import completed, missing, named_values, no_value, outside, rounded, said_as_asked
 from nbagent.events import ActionStatus
+from nbagent.figures import FIGURES_NAMED, unsupported
 from nbagent.guards import Nudge
 
 #: How often one run's answers are doubted for each cause; then the answer stands as it is.
@@ -33,13 +33,13 @@ class Answers:
     _acted: bool = False
     _failed: bool = False
     _shown: str = ""  #: what the last action that worked has shown
-    _numbers: set[float] = field(default_factory=set)  #: all that were shown so far
+    _seen: list[str] = field(default_factory=list)  #: all that was shown so far
     _doubts: dict[str, int] = field(default_factory=dict)
 
     def acted(self, status: ActionStatus, shown: str) -> None:
         """Take note of an action and what it showed."""
         self._acted, self._failed = True, status in ("error", "invalid", "timeout")
-        self._numbers |= numbers(shown)
+        self._seen.append(shown)
         if status == "ok":
             self._shown = shown
 
@@ -60,8 +60,8 @@ class Answers:
             told = NOT_COMPUTED
         elif value := no_value(self.task, self._shown):
             told = NO_VALUE.replace("{value}", value)
-        elif unseen := not_among(self.task, answer, self._numbers):
-            told = NOT_SHOWN.replace("{values}", ", ".join(unseen))
+        elif unseen := unsupported(answer, (self.task, *self._seen)):
+            told = NOT_SHOWN.replace("{values}", ", ".join(unseen[:FIGURES_NAMED]))
         return Nudge("unsupported_answer", told) if told else None
 
     def completed(self, answer: str) -> str:

@@ -23,6 +23,8 @@ _UNITS = {
 }
 #: Smaller whole numbers are counted off, or number a list, rather than observed.
 LEAST_TELLING = 10
+#: Figures without support that are named to the model.
+FIGURES_NAMED = 5
 
 
 class Figure(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from nbagent.aside import Aside
 from nbagent.context import Conversation
 from nbagent.events import Event, Reflected
-from nbagent.figures import unsupported
+from nbagent.figures import FIGURES_NAMED, unsupported
 from nbagent.guards import Nudge
 from nbagent.models.json_stream import parse_liberally
 from nbagent.prompt import text_named
@@ -22,9 +22,6 @@ from nbagent.prompt import text_named
 #: Questions in one run, of each cause.
 MOST_QUESTIONS = 2
 LONGEST_SENTENCE = 400  #: characters of the verdict's own words
-FIGURES_NAMED = 5
-#: Characters of observations that an answer's figures are looked for in.
-MOST_OBSERVED = 400_000
 
 _SCHEMA = {
     "type": "object",
@@ -75,7 +72,9 @@ class Reflection:
         """Ask before an answer that nothing supports; give what the model is told where it is not enough."""
         if self.mode == "off" or self._asked >= MOST_QUESTIONS or answer == self._doubted:
             return None
-        missing = unsupported(answer, self.conversation.observed())
+        # A model that acts in text says that all is well: `Answers` sends it back without asking.
+        small = self.conversation.dialect != "tools"
+        missing = [] if small else unsupported(answer, self.conversation.observed())
         if not missing and self.mode != "on":
             return None
         self._asked += 1

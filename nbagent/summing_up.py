@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbagent.aside import Aside
 from nbagent.events import Reason
-from nbagent.figures import unsupported
+from nbagent.figures import FIGURES_NAMED, unsupported
 from nbagent.guards import End
 from nbagent.models.dialects.fences import FenceReader
 from nbagent.models.json_stream import parse_liberally
@@ -22,8 +22,6 @@ LIMITS: dict[Reason, str] = {
 UNFINISHED = "Not an answer. The model's summary of the unfinished work:"
 #: Seconds that the last call may take, as the limit was reached already; what came by then is shown.
 SECONDS = 60.0
-#: Figures of a summary that are named where nothing shows them.
-FIGURES_NAMED = 5
 
 
 async def sum_up(end: End, aside: Aside) -> str:

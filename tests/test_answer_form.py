@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbagent.answer_form import completed, missing, outside, rounded, said_as_asked
+from nbagent.answer_form import completed, missing, no_value, outside, rounded, said_as_asked
 
 ONE = 'Is it normal?\nAnswer format: @status[status], where "status" is either "Normal" or "Not Normal".'
 TWO = "Answer format: @mean_wage[mean_value] @std_wage[std_value], numbers rounded to two decimal places."
@@ -97,3 +97,18 @@ def test_a_truth_value_is_said_as_the_yes_or_no_that_is_asked_for() -> None:
     assert said_as_asked(CHOICE, "@p[0.1] @is_normal[True]") == "@p[0.1] @is_normal[yes]"
     assert said_as_asked(CHOICE, "@p[0.1] @is_normal[maybe]") == "@p[0.1] @is_normal[maybe]"
     assert said_as_asked(ONE, "@status[False]") == "@status[False]"  # of what, is not known
+
+
+@pytest.mark.parametrize(
+    ("shown", "value"),
+    [
+        ("@mean_wage[nan%] @std_wage[3]", "nan"),
+        ("@mean_wage['None']", "None"),
+        ("@mean_wage[-inf]", "-inf"),
+        ("@mean_wage[1] @other[nan]", ""),
+        ("@mean_wage[no names]", ""),
+        ("nan", ""),
+    ],
+)
+def test_an_output_without_a_value_is_noticed_where_the_task_asks_for_it(shown: str, value: str) -> None:
+    assert no_value(TWO, shown) == value

@@ -34,7 +34,6 @@ LAYERS = {
             "context",
             "guards",
             "answer_form",
-            "answer_values",
             "answers",
             "loop",
             "session",
