@@ -20,6 +20,7 @@ LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
 #: What follows a placeholder that has choices, with nothing else explained before them.
 _EITHER = re.compile(r"[\"'\u201d]?[^\"'\u201c\n.;]{0,80}\beither\b([^\n]*)")
 _QUOTED_WORDS = re.compile(r"(.*?)[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
+_PLAIN_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _NO_VALUE = re.compile(r"[\s\"'$]*(nan|nat|none|<na>|[-+]?inf)[\s\"'%]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
 
@@ -112,9 +113,11 @@ def _stands_in(value: str, source: str) -> bool:
 
 
 def _bare_numbers(answer: str) -> list[str]:
-    """Give the numbers of an answer that holds nothing else."""
+    """Give the numbers of an answer that holds nothing else, or else those that it marks with an `@`."""
     words = re.sub(r"[\s@,;:()\[\]]+", " ", _bare(answer)).split()
-    return words if all(re.fullmatch(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", word) for word in words) else []
+    if all(_PLAIN_NUMBER.fullmatch(word) for word in words):
+        return words
+    return re.findall(rf"(?<!\w)@\[?({_PLAIN_NUMBER.pattern})(?![\w%])", answer)
 
 
 def no_value(task: str, shown: str) -> str:

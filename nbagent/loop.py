@@ -178,7 +178,9 @@ class Loop:
         self._answers.acted(result.status, result.text)
         # The same error is the same result, whatever the number of the cell that its traceback names.
         told = result.summary if result.status == "error" else result.notice + result.text
-        word = self.guards.acted(action, result.status, told, result.changes)
+        # What a small model's failed code has changed on its way does not make the same failure a new one.
+        changes = "" if self._small and result.status == "error" else result.changes
+        word = self.guards.acted(action, result.status, told, changes)
         if isinstance(word, Nudge) and word.guard == "repeating" and result.status != "ok" and self._small:
             self.beside.compactor.copied()
         return self._heed(word)

@@ -51,6 +51,23 @@ def test_after_a_name_without_its_import_the_import_is_asked_for_and_not_another
         )
 
 
+def test_after_an_error_whose_way_out_is_known_it_is_said_again_behind_the_data() -> None:
+    closing = Closing("fenced", "What is the mean?")
+    failed = ToolResult("error", FAILED, summary="TypeError: Cannot perform reduction 'mean' with string dtype")
+    for _ in range(2):  # and the line is never to be left out: there is another way
+        told = closing(failed, CODE)
+        assert "with this line changed: d = df[df['year'] == 1982]\nA column holds text. Convert it" in told
+
+
+def test_a_variable_that_holds_no_number_is_named_once_instead_of_asking_for_the_answer() -> None:
+    closing = Closing("fenced", "Is it significant?")
+    code = "t, p = ttest_ind(a, b)\nprint('no')"
+    result = ToolResult("ok", "no", changes="Changed: t float64 nan; p float nan; told str 'x float nan'")
+    told = closing(result, code)
+    assert told.startswith("No number came out for t, p: missing values or an empty selection.")
+    assert closing(result, code) == text_named("after_output").replace("{task}", "Is it significant?")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -16,16 +16,20 @@ MOST_FILES = 12
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What to do when an error of this type says something that `message` matches."""
+    """What to do when an error of a type that `error` matches says something that `message` matches."""
 
-    error: str
+    error: re.Pattern[str]
     message: re.Pattern[str]
     advice: str
 
 
 def _hint(error: str, message: str, advice: str) -> Hint:
-    return Hint(error, re.compile(message, re.IGNORECASE | re.DOTALL), advice)
+    return Hint(re.compile(error), re.compile(message, re.IGNORECASE | re.DOTALL), advice)
 
+
+NUMBERS_FIRST = "A column holds text. Convert it first: df[column] = pd.to_numeric(df[column], errors='coerce')."
+GAPS_IN_TEXT = "Missing values stand among the texts: leave them out, .dropna(), or use .astype(str) first."
+ONE_VALUE = "It is one value already: use it as it is."
 
 #: Looked through in order; the first that fits is told.
 HINTS = (
@@ -44,9 +48,12 @@ HINTS = (
     _hint(
         "TypeError",
         r"could not convert .*to numeric|unsupported operand type|not supported between instances"
-        r"|dtype 'str' does not",
-        "A column holds text. Convert it first: pd.to_numeric(df[column], errors='coerce').",
+        r"|dtype 'str' does not|with string dtype|agg function failed|operation '\w+' not supported for dtype"
+        r"|can only concatenate str|cannot perform \w+ with type str|ufunc .* did not contain a loop"
+        r"|dtype=str and|loop of ufunc does not|ufunc '\w+' not supported for the input|has dtype str, cannot use",
+        NUMBERS_FIRST,
     ),
+    _hint("ArrowNotImplementedError|DTypePromotionError", r"str", NUMBERS_FIRST),
     _hint("ValueError", r"pattern contains no capture groups", r"Put the part to keep in parentheses: r'(\d+)'."),
     _hint(
         "AttributeError",
@@ -59,17 +66,98 @@ HINTS = (
         "Convert it first: df[column] = pd.to_datetime(df[column], errors='coerce').",
     ),
     _hint(
+        "AttributeError",
+        r"'Series' object has no attribute '(total_seconds|year|month|day|hour|minute|weekday|dayofweek|quarter"
+        r"|date|time|strftime|to_period|month_name|day_name|isocalendar|days|seconds)'",
+        "For a column of dates or times it stands behind .dt: series.dt.year, series.dt.total_seconds().",
+    ),
+    _hint(
+        "AttributeError",
+        r"'Series' object has no attribute '(lower|upper|strip|split|contains|startswith|endswith|title|len"
+        r"|extract|match|zfill|isdigit|join)'",
+        "For a column of text it stands behind .str: series.str.lower().",
+    ),
+    _hint(
+        "AttributeError",
+        r"'(numpy\.)?ndarray' object has no attribute",
+        "It is a NumPy array: make a series of it first, pd.Series(x).",
+    ),
+    _hint(
+        "AttributeError",
+        r"'float' object has no attribute '(lower|upper|strip|split|replace|startswith|endswith|find|isdigit)'",
+        GAPS_IN_TEXT,
+    ),
+    _hint(
+        "TypeError",
+        r"'float' (object )?is not iterable|argument of type 'float'|expected string or bytes-like"
+        r"|'float' has no len",
+        GAPS_IN_TEXT,
+    ),
+    _hint(
+        "AttributeError",
+        r"'(int|float|str|numpy\.(float|int)64)' object has no attribute '(?!dtype)",
+        ONE_VALUE,
+    ),
+    _hint("KeyError", r"^-?\d+$", "For a position use .iloc: series.iloc[0], df.iloc[0]."),
+    _hint("TypeError", r"'(numpy\.)?(Period|Timestamp|int\d*|float\d*)' object is not subscriptable", ONE_VALUE),
+    _hint("IndexError", r"invalid index to scalar", ONE_VALUE),
+    _hint(
+        "TypeError",
+        r"'[\w.]+' object is not callable",
+        "That is no function: a variable may have its name, or a list stands where {old: new} is needed.",
+    ),
+    _hint("TypeError", r"not 'Series'|cannot convert the series", "Take one value of it first: series.iloc[0]."),
+    _hint("TypeError", r"concat\(\) takes", "Give them as a list: pd.concat([a, b])."),
+    _hint("TypeError", r"tz-naive|, UTC\]", "Take the time zone off first: .dt.tz_localize(None)."),
+    _hint("TypeError", r"dtype=datetime64", "Compare dates with dates: pd.Timestamp('2020-01-01')."),
+    _hint("TypeError", r"integers and integer-arrays with", "Add a length of time: pd.Timedelta(days=3)."),
+    _hint("TypeError", r"only valid with DatetimeIndex", "First: df = df.set_index(pd.to_datetime(df[column]))."),
+    _hint(
         "ValueError",
         r"contains NaN|infs or NaNs|must not contain|non-finite|NaN to integer|cannot convert float NaN",
         "Leave out rows with missing values in the columns that are used: df = df.dropna(subset=[...]).",
     ),
     _hint("IntCastingNaNError", r"", "Leave out missing values first (.dropna()), or use the dtype 'Int64'."),
     _hint(
+        "ValueError", r"cannot set a (row|frame)|columns must be same length", "Assign one column: df['a'] = ..."
+    ),
+    _hint(
         "ValueError",
-        r"same length|inconsistent numbers of samples|must be the same size|equal length",
+        r"same length|must be broadcastable|inconsistent numbers of samples|must be the same size|equal length",
         "Drop the missing rows of all the columns together, then take them: d = df[[a, b]].dropna().",
     ),
+    _hint(
+        "ValueError",
+        r"expected 2D array|expected a 2-dimensional|reshape your data",
+        "Take the columns with double brackets: X = df[['a']], y = df['b'].",
+    ),
     _hint("ValueError", r"truth value of a", "Use & | ~ with each comparison in parentheses, or .any() / .all()."),
+    _hint(
+        "ValueError",
+        r"time data .*(doesn't|does not) match format|unconverted data remains|unknown datetime|likely a datetime",
+        "Let pandas find the form: pd.to_datetime(df[column], format='mixed', errors='coerce').",
+    ),
+    _hint(
+        "ValueError", r"can only compare identically", "Give both the same labels first: .reset_index(drop=True)."
+    ),
+    _hint("ValueError", r"trying to merge on", "The keys differ in type: make both text, a[key].astype(str)."),
+    _hint(
+        "ValueError", r"invalid frequency", "Months, quarters and years are 'ME', 'QE', 'YE' now; hours are 'h'."
+    ),
+    _hint(
+        "ValueError", r"mix of .* targets", "Predict classes, or take a metric for numbers (mean_squared_error)."
+    ),
+    _hint("ValueError", r"bin labels must be", "Give as many labels as there are bins."),
+    _hint(
+        "ValueError", r"cannot set a (row|frame)|columns must be same length", "Assign one column: df['a'] = ..."
+    ),
+    _hint("ValueError", r"unknown label type", "The target is a number: use a regressor, or make classes of it."),
+    _hint("ValueError", r"cannot reindex|duplicate labels", "Labels occur twice: df = df.reset_index(drop=True)."),
+    _hint(
+        "IndexError", r"out.of.bounds|out of range", "It is shorter than that: print its length and first values."
+    ),
+    _hint("OSError", r"non-existent directory", "Make the folder first: os.makedirs(folder, exist_ok=True)."),
+    _hint("AttributeError", r"\.cat accessor", "Convert it first: df[column].astype('category')."),
     _hint("UnicodeDecodeError", r"", "Read the file with encoding='latin-1'."),
     _hint("ParserError", r"tokenizing data", "The lines differ in length: give sep=..., or on_bad_lines='skip'."),
     _hint(
@@ -77,8 +165,16 @@ HINTS = (
         r"unexpected keyword argument 'method'",
         "That argument is gone: use .ffill() or .bfill().",
     ),
+    _hint("TypeError", r"unexpected keyword argument '(squared)'", "It is gone: take the root, mse ** 0.5."),
+    _hint(
+        "TypeError", r"unexpected keyword argument", "That argument does not exist in this version: leave it out."
+    ),
     _hint("AttributeError", r"object has no attribute 'append'", "It is gone: use pd.concat([a, b])."),
+    _hint(
+        "AttributeError", r"object has no attribute '(iteritems|mad|ix|applymap)'", "It is gone: items, map, loc."
+    ),
     _hint("NameError", r"is not defined", "Nothing of this name was made so far: make it in this code first."),
+    _hint("ImportError", r"cannot import name", "That name is not there: do it with NumPy, pandas or SciPy."),
     _hint(
         "ModuleNotFoundError",
         r"",
@@ -95,11 +191,17 @@ def hint(error: str, columns: Sequence[str], workspace: Path) -> str:
     name, _, message = error.partition(": ")
     if columns:
         return _columns(message, columns)
-    if needed := import_for(error):
-        return f"Its import is missing: {needed}"
     if name == "FileNotFoundError" and (files := _files(workspace)):
         return f"The files here are: {', '.join(map(repr, files))}."
-    return next((one.advice for one in HINTS if one.error == name and one.message.search(message)), "")
+    return advice(error)
+
+
+def advice(error: str) -> str:
+    """Give what the table of hints and the customs of import say to an error: words of ours only, or ""."""
+    if needed := import_for(error):
+        return f"Its import is missing: {needed}"
+    name, _, message = error.partition(": ")
+    return next((one.advice for one in HINTS if one.error.fullmatch(name) and one.message.search(message)), "")
 
 
 def _columns(message: str, columns: Sequence[str]) -> str:
