@@ -89,7 +89,7 @@ STATISTICAL_MISTAKES = [
 
 
 def failure(code: str, **names: object) -> str:
-    """Run code that fails on a table with texts, numbers, dates and gaps; give its error as the kernel tells it."""
+    """Run code that fails on a table with texts, numbers, dates and gaps; give its error as it is told."""
     table = pd.DataFrame(
         {
             "t": ["a", "b", "c"],
