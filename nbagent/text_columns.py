@@ -30,6 +30,7 @@ _DATES = (
     re.compile(r"\d{1,2}[- ][A-Za-z]{3,9}[-, ]+\d{2,4}(?: +\d{1,2}:\d{2}.*)?"),
     re.compile(r"[A-Za-z]{3,9}\.? +\d{1,2},? +\d{4}(?: +\d{1,2}:\d{2}.*)?"),
 )
+_TIME = re.compile(r"\d{1,3}:[0-5]\d:[0-5]\d(?:\.\d+)?")
 _DAY_FIRST = re.compile(r"(?:1[3-9]|2\d|3[01])[-/.]\d")
 TAKE_NUMBER = r".str.extract(r'(-?\d+\.?\d*)')[0].astype(float)"
 TAKE_SIGN_OFF = r".str.replace(r'[^\d.-]', '', regex=True).astype(float)"
@@ -72,6 +73,8 @@ def _kind(others: Sequence[str], *, mixed: bool) -> str:
     if any(_all(pattern, others) for pattern in _DATES):
         day_first = ", dayfirst=True" if any(_DAY_FIRST.match(value) for value in others) else ""
         return f"date as text (pd.to_datetime(df[column]{day_first}))"
+    if _all(_TIME, others):
+        return "time as text (pd.to_timedelta(df[column]), then .dt.total_seconds())"
     if _all(_SIGNED, others):
         return f"number with a sign (take it off: df[column]{TAKE_SIGN_OFF})"
     units = {found[1] for value in others if (found := _UNIT.fullmatch(value))}

@@ -50,9 +50,17 @@ def test_a_day_above_twelve_in_front_is_told() -> None:
     assert "dayfirst=True" not in column(["01/12/2015", "12/24/2015"]).told
 
 
-@pytest.mark.parametrize("values", [["12-13"], ["1.2.3"], ["May 5"], ["v2024-1-1"], ["09:15:59"]])
+@pytest.mark.parametrize("values", [["12-13"], ["1.2.3"], ["May 5"], ["v2024-1-1"], ["09:15"], ["09:75:00"]])
 def test_what_only_looks_like_a_date_is_text(values: list[str]) -> None:
     assert column(values).told.startswith("text, ")
+
+
+def test_times_as_text_are_told_with_what_makes_lengths_of_them() -> None:
+    assert column(["00:00:51", "1:02:03.5"]).told == (
+        "time as text (pd.to_timedelta(df[column]), then .dt.total_seconds()), e.g. 00:00:51, 1:02:03.5"
+    )
+    pandas = pytest.importorskip("pandas")
+    assert list(pandas.to_timedelta(pandas.Series(["00:00:51", "1:02:03.5"])).dt.total_seconds()) == [51, 3723.5]
 
 
 @pytest.mark.parametrize(

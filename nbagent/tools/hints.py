@@ -63,7 +63,13 @@ HINTS = (
     _hint(
         "AttributeError",
         r"can only use \.dt accessor",
-        "Convert it first: df[column] = pd.to_datetime(df[column], errors='coerce').",
+        "Convert it first: dates with pd.to_datetime(df[column], errors='coerce'), lengths of time such as 00:01:30 "
+        "with pd.to_timedelta(df[column]).",
+    ),
+    _hint(
+        "AttributeError",
+        r"'DatetimeProperties' object has no attribute '(total_seconds|seconds|days)'",
+        "Those are dates. Lengths of time are pd.to_timedelta(df[column]), then .dt.total_seconds().",
     ),
     _hint(
         "AttributeError",

@@ -33,6 +33,7 @@ MISTAKES = [
     ("df['n'].str.lower()", "without .str"),
     ("df['t'].dt.year", "pd.to_datetime"),
     ("df['d'].year", ".dt.year"),
+    ("df['d'].dt.total_seconds()", "pd.to_timedelta"),
     ("(df['d'] - df['d']).total_seconds()", ".dt.total_seconds()"),
     ("df['t'].lower()", ".str.lower()"),
     ("df['n'].values.value_counts()", "pd.Series(x)"),
