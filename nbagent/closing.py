@@ -63,7 +63,7 @@ class Closing:
         if not line:
             return ""
         # What stands in the fence is passed over by small models: the way out is said once more behind it.
-        way_out = advice(result.summary)
+        way_out = advice(result.summary, line)
         name = "after_error_again" if line in self._at_fault and not way_out else "after_error"
         self._at_fault.add(line)
         return "\n".join(filter(None, [text_named(name).replace("{line}", line), way_out]))

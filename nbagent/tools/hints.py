@@ -27,7 +27,12 @@ def _hint(error: str, message: str, advice: str) -> Hint:
     return Hint(re.compile(error), re.compile(message, re.IGNORECASE | re.DOTALL), advice)
 
 
-NUMBERS_FIRST = "A column holds text. Convert it first: df[column] = pd.to_numeric(df[column], errors='coerce')."
+#: A column that code takes from a table: `df['price']`.
+_COLUMN = re.compile(r"\b[A-Za-z_]\w*\[(?:'[^'\n]+'|\"[^\"\n]+\")\]")
+
+NUMBERS_FIRST = (
+    "A column holds text. Convert it before that line: df[column] = pd.to_numeric(df[column], errors='coerce')"
+)
 GAPS_IN_TEXT = "Missing values stand among the texts: leave them out, .dropna(), or use .astype(str) first."
 ONE_VALUE = "It is one value already: use it as it is."
 
@@ -63,8 +68,8 @@ HINTS = (
     _hint(
         "AttributeError",
         r"can only use \.dt accessor",
-        "Convert it first: dates with pd.to_datetime(df[column], errors='coerce'), lengths of time such as 00:01:30 "
-        "with pd.to_timedelta(df[column]).",
+        "Convert it first: dates with pd.to_datetime(df[column], errors='coerce'), lengths of time such as 00:01:30"
+        " with pd.to_timedelta(df[column]).",
     ),
     _hint(
         "AttributeError",
@@ -202,8 +207,17 @@ def hint(error: str, columns: Sequence[str], workspace: Path) -> str:
     return advice(error)
 
 
-def advice(error: str) -> str:
-    """Give what the table of hints and the customs of import say to an error: words of ours only, or ""."""
+def advice(error: str, line: str = "") -> str:
+    """Give what the table of hints and the customs of import say to an error, or "".
+
+    Where the line of code that failed takes one column, that one is named; all other words are ours.
+    """
+    told = _general_advice(error)
+    columns = set(_COLUMN.findall(line))
+    return told.replace("df[column]", columns.pop()) if len(columns) == 1 else told
+
+
+def _general_advice(error: str) -> str:
     if needed := import_for(error):
         return f"Its import is missing: {needed}"
     name, _, message = error.partition(": ")

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nbagent.tools.hints import hint
+from nbagent.tools.hints import advice, hint
 
 #: Code as models write it, and what is advised when it fails on this table.
 MISTAKES = [
-    ("df['t'].mean()", "Convert it first: df[column] = pd.to_numeric"),
+    ("df['t'].mean()", "Convert it before that line: df[column] = pd.to_numeric"),
     ("df.groupby('n')['t'].mean()", "pd.to_numeric"),
     ("df.mean()", "pd.to_numeric"),
     ("df['t'] / 2", "pd.to_numeric"),
@@ -160,3 +160,11 @@ def test_a_missing_file_is_answered_with_those_that_are_there(tmp_path: Path) ->
         (tmp_path / name).touch()
     assert hint("FileNotFoundError: [Errno 2] No such file", (), tmp_path) == "The files here are: 'shop.csv'."
     assert hint("FileNotFoundError: [Errno 2] No such file", (), tmp_path / "gone") == ""
+
+
+def test_the_column_that_the_failing_line_takes_is_named_where_it_takes_one() -> None:
+    error = "TypeError: Cannot perform reduction 'mean' with string dtype"
+    told = advice(error, "x['a b'] = x['a b'].fillna(x['a b'].mean())")
+    assert told.endswith("before that line: x['a b'] = pd.to_numeric(x['a b'], errors='coerce')")
+    for line in ("", "y = x['a'].mean() + x['b'].mean()", "x.mean()", "rows[0].mean()"):
+        assert advice(error, line).endswith("df[column] = pd.to_numeric(df[column], errors='coerce')")
