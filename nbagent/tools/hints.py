@@ -68,7 +68,7 @@ HINTS = (
     _hint(
         "AttributeError",
         r"can only use \.dt accessor",
-        "Convert it first: dates with pd.to_datetime(df[column], errors='coerce'), lengths of time such as 00:01:30"
+        "Convert it first: dates with pd.to_datetime(df[column], errors='coerce'), lengths like 00:01:30"
         " with pd.to_timedelta(df[column]).",
     ),
     _hint(
