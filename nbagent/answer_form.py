@@ -37,7 +37,17 @@ def missing(task: str, answer: str) -> list[str]:
 
 
 def outside(task: str, answer: str) -> dict[str, list[str]]:
-    """Give the choices that the task leaves for each named value that the answer gives otherwise.
+    """Give the choices that the task leaves for each named value that the answer gives otherwise."""
+    given = named_values(answer)
+    return {
+        name: words
+        for name, words in choices(task).items()
+        if (value := given.get(name, "").strip().strip("\"'")) and value not in words
+    }
+
+
+def choices(task: str) -> dict[str, list[str]]:
+    """Give the words that the task leaves the choice between, for each named value that has such.
 
     A task leaves choices where it says "either", and words in quotes behind the placeholder.
     """
@@ -46,8 +56,7 @@ def outside(task: str, answer: str) -> dict[str, list[str]]:
         mention = _mention(task, form)
         either = _EITHER.match(task, mention.end()) if mention else None
         words = _choices(either[1]) if either else []
-        value = named_values(answer).get(form[1], "").strip().strip("\"'")
-        if len(words) > 1 and value and value not in words:
+        if len(words) > 1:
             found[form[1]] = words
     return found
 
@@ -76,6 +85,8 @@ def completed(task: str, answer: str, shown: str) -> str:
         return answer
     if all(printed.get(name, "").strip() for name in names) and any(printed[name] in answer for name in names):
         return f"{answer}\n{_in_form({name: printed[name] for name in names})}".lstrip()
+    if len(names) == 1 and contradicted(task, _in_form({names[0]: _bare(answer)}), shown):
+        return _in_form({names[0]: named_values(said_as_asked(task, shown))[names[0]]})  # what was computed counts
     said = {name: value for name in names if (value := _said(name, answer)) is not None}
     if len(said) == len(names):
         return f"{answer}\n{_in_form(said)}"
@@ -85,6 +96,16 @@ def completed(task: str, answer: str, shown: str) -> str:
     if len(numbers) == len(names) == len(named_values(task)) and all(_stands_in(one, shown) for one in numbers):
         return _in_form(dict(zip(names, numbers, strict=True)))
     return answer
+
+
+def contradicted(task: str, answer: str, shown: str) -> dict[str, str]:
+    """Give the named words of an output that the answer gives otherwise, where the task has the choice of both."""
+    given, printed = named_values(answer), named_values(said_as_asked(task, shown))
+    return {
+        name: printed[name]
+        for name, words in choices(task).items()
+        if printed.get(name) in words and given.get(name) in words and printed[name] != given[name]
+    }
 
 
 def _in_form(values: Mapping[str, str]) -> str:

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nbagent.answer_form import completed, missing, named_values, no_value, outside, rounded, said_as_asked
+from nbagent.answer_form import (
+    completed,
+    contradicted,
+    missing,
+    named_values,
+    no_value,
+    outside,
+    rounded,
+    said_as_asked,
+)
 from nbagent.events import ActionStatus
 from nbagent.figures import FIGURES_NAMED, unsupported
 from nbagent.guards import Nudge
@@ -22,6 +31,9 @@ NO_VALUE = (
     " uses, and how many rows each step leaves. Then mend the code."
 )
 NOT_SHOWN = "No output shows {values}. Compute what is asked with code and print it: do not work it out yourself."
+CONTRADICTED = (
+    "The output has {words}, and your answer says otherwise. Answer as the output says, or mend the code."
+)
 NOT_COMPUTED = "The last code failed, so this answers nothing yet. Mend the code and run it again."
 
 
@@ -60,6 +72,8 @@ class Answers:
             told = NOT_COMPUTED
         elif value := no_value(self.task, self._shown):
             told = NO_VALUE.replace("{value}", value)
+        elif words := contradicted(self.task, answer, self._shown):
+            told = CONTRADICTED.replace("{words}", ", ".join(f"@{name}[{word}]" for name, word in words.items()))
         elif unseen := unsupported(answer, (self.task, *self._seen)):
             told = NOT_SHOWN.replace("{values}", ", ".join(unseen[:FIGURES_NAMED]))
         return Nudge("unsupported_answer", told) if told else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from nbagent.answer_form import missing, named_values, outside, said_as_asked
 from nbagent.events import DialectName
 from nbagent.prompt import shorten, text_named
 from nbagent.protocols import ToolResult
@@ -16,9 +17,8 @@ from nbagent.task_reading import language_of
 from nbagent.tools.hints import advice
 from nbagent.usual_imports import import_for
 
-#: A variable that holds a number which is none, as `RunCode` tells of it.
-_NOT_A_NUMBER = re.compile(r"\b([A-Za-z_]\w*) float(?:64|32)? nan\b")
-MOST_NAMES = 5
+#: How often a run's outputs are said not to hold what was asked for.
+MOST_SENT_BACK = 2
 #: A frame of the model's own code, as `tools.trace` writes it.
 _FRAME = re.compile(r"^Cell In\[\d+\], line \d+(?:, in [^:\n]*)?: (.+)$", re.MULTILINE)
 
@@ -30,29 +30,36 @@ class Closing:
     dialect: DialectName
     task: str
     _at_fault: set[str] = field(default_factory=set)
-    _told: set[str] = field(default_factory=set)  #: names that hold no number
+    _sent_back: int = 0
 
     def __call__(self, result: ToolResult, code: str) -> str:
         """Give the last words on what came of `code`, or ""."""
-        if self.dialect == "tools" or result.answer is not None:
-            return ""
+        if self.dialect == "tools" or result.answer is not None or result.doubt:
+            return result.doubt
         if result.status == "ok":
-            if lost := self._lost(result.changes, code):
-                return text_named("after_nan").replace("{names}", ", ".join(lost[:MOST_NAMES]))
-            return self._after_output() if result.text.strip() or result.images else text_named("after_silence")
+            shown = result.text.strip() or result.images
+            return self._after_output(result.text) if shown else text_named("after_silence")
         return self._after_error(result, code) if result.status == "error" else ""
 
-    def _lost(self, changes: str, code: str) -> list[str]:
-        """Give the names of the code's that came to hold no number, each once: it may be meant so."""
-        names = [name for name in _NOT_A_NUMBER.findall(changes) if re.search(rf"\b{name}\b", code)]
-        new = [name for name in names if name not in self._told]
-        self._told |= set(new)
-        return new
-
-    def _after_output(self) -> str:
+    def _after_output(self, shown: str) -> str:
+        if self._sent_back < MOST_SENT_BACK and (told := self._not_as_asked(shown)):
+            self._sent_back += 1
+            return told
         language = language_of(self.task)
         line = text_named("after_output").replace("{task}", shorten(self.task.strip()))
         return f"{line} Answer in {language}." if language else line
+
+    def _not_as_asked(self, shown: str) -> str:
+        """Say which values the code still has to print: what is left to a small model's judgement goes wrong."""
+        if words := outside(self.task, said_as_asked(self.task, shown)):
+            name, choices = next(iter(words.items()))
+            told = text_named("after_other_word").replace("{name}", name)
+            return told.replace("{choices}", " or ".join(map(repr, choices)))
+        asked, absent = named_values(self.task), missing(self.task, shown)
+        if not absent or len(absent) == len(asked):
+            return ""
+        form = " ".join(f"@{name}[...]" for name in absent)
+        return text_named("after_part").replace("{form}", form)
 
     def _after_error(self, result: ToolResult, code: str) -> str:
         if needed := import_for(result.summary):

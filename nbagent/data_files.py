@@ -52,17 +52,44 @@ def describe_file(path: Path, folder: Path) -> str:
     if path.suffix.lower() not in TABLES:
         return title
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            sample = file.read(65536)
-            file.seek(0)
-            dialect = _sniff(sample)
-            rows = [row for row in islice(csv.reader(file, dialect), ROWS_READ + 1) if row]
-            more = next(file, None) is not None
+        delimiter, rows, more = _read(path)
     except (OSError, csv.Error) as error:
         return f"{title}: cannot be read ({error})"
     if len(rows) < 2:
         return f"{title}: {len(rows)} rows"
-    return "\n".join(_table(title, str(name), dialect.delimiter, rows, more=more))
+    return "\n".join(_table(title, str(name), delimiter, rows, more=more))
+
+
+def values_of(path: Path, name: str) -> list[str]:
+    """Give the first values of a text table's column, trimmed; none where there is no such table or column."""
+    try:
+        _, rows, _ = _read(path)
+    except (OSError, csv.Error):
+        return []
+    above = _lines_above_names(rows) if rows else 0
+    header = [word.strip() for word in rows[above]] if rows else []
+    if name.strip() not in header:
+        return []
+    at = header.index(name.strip())
+    return [row[at].strip() for row in rows[above + 1 :] if at < len(row)]
+
+
+def tables(folder: Path) -> list[Path]:
+    """Give the first text tables of a folder."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() in TABLES)[:MOST_LISTED]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> tuple[str, list[list[str]], bool]:
+    """Give a text table's separator, its first rows, and whether there are more."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        sample = file.read(65536)
+        file.seek(0)
+        dialect = _sniff(sample)
+        rows = [row for row in islice(csv.reader(file, dialect), ROWS_READ + 1) if row]
+        return dialect.delimiter, rows, next(file, None) is not None
 
 
 def _table(title: str, name: str, delimiter: str, rows: Sequence[Sequence[str]], *, more: bool) -> Iterator[str]:

@@ -322,7 +322,7 @@ class ToolResult:
     """What a tool gives back, before the gateway shapes it for the model.
 
     `text` and `changes` (what it did to the variables) are data: fenced, cut to size. `notice` is nbagent's
-    own word on it: first, never cut, unfenced.
+    own word on it: first, never cut, unfenced; `doubt`, what makes it doubtful although it worked, its last one.
     """
 
     status: ActionStatus
@@ -333,6 +333,7 @@ class ToolResult:
     kernel_lost: bool = False  #: the kernel cannot be had back: ends the run
     notice: str = ""
     changes: str = ""
+    doubt: str = ""
     images: Sequence[dict[str, str]] = ()  #: figures for a model that sees, each as `{kind: base64}`
     denied_by: Literal["", "user", "nobody"] = ""  #: who did not say yes, where someone had to
 

@@ -32,8 +32,10 @@ _DATES = (
 )
 _TIME = re.compile(r"\d{1,3}:[0-5]\d:[0-5]\d(?:\.\d+)?")
 _DAY_FIRST = re.compile(r"(?:1[3-9]|2\d|3[01])[-/.]\d")
-TAKE_NUMBER = r".str.extract(r'(-?\d+\.?\d*)')[0].astype(float)"
-TAKE_SIGN_OFF = r".str.replace(r'[^\d.-]', '', regex=True).astype(float)"
+TAKE_NUMBER = r".astype(str).str.extract(r'(-?\d+\.?\d*)')[0].astype(float)"
+TAKE_COMMAS_OUT = ".astype(str).str.replace(',', '').astype(float)"
+TAKE_DECIMAL_COMMA = ".astype(str).str.replace(',', '.').astype(float)"
+TAKE_SIGN_OFF = r".astype(str).str.replace(r'[^\d.-]', '', regex=True).astype(float)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Column:
     thousands: bool = False
     decimal_comma: bool = False
     placeholder: str = ""  #: stands for a missing value among numbers
+    take: str = ""  #: what makes numbers of a series of its texts
 
 
 def column(values: Sequence[str]) -> Column:
@@ -61,26 +64,32 @@ def column(values: Sequence[str]) -> Column:
         return Column(f"number, {gaps} missing ({distinct[0]!r} or empty)", placeholder=distinct[0])
     examples = f", e.g. {', '.join(_clip(value) for value in distinct[:3])}"
     if _all(_THOUSANDS, others):
-        return Column(f"number with commas between thousands{missing}{examples}", thousands=True)
+        return Column(
+            f"number with commas between thousands{missing}{examples}", thousands=True, take=TAKE_COMMAS_OUT
+        )
     if _all(_DECIMAL_COMMA, others):
-        return Column(f"number with a decimal comma{missing}{examples}", decimal_comma=True)
+        return Column(
+            f"number with a decimal comma{missing}{examples}", decimal_comma=True, take=TAKE_DECIMAL_COMMA
+        )
     mixed = numbers > len(present) * MIXED
     counted = f", {numbers} of {len(present)} are numbers, the others" if mixed else ""
-    return Column(f"{_kind(others, mixed=mixed)}{missing}{counted}{examples}")
+    kind, take = _kind(others, mixed=mixed)
+    return Column(f"{kind}{missing}{counted}{examples}", take=take)
 
 
-def _kind(others: Sequence[str], *, mixed: bool) -> str:
+def _kind(others: Sequence[str], *, mixed: bool) -> tuple[str, str]:
+    """Say what texts are, with the way to numbers, and what makes numbers of them."""
     if any(_all(pattern, others) for pattern in _DATES):
         day_first = ", dayfirst=True" if any(_DAY_FIRST.match(value) for value in others) else ""
-        return f"date as text (pd.to_datetime(df[column]{day_first}))"
+        return f"date as text (pd.to_datetime(df[column]{day_first}))", ""
     if _all(_TIME, others):
-        return "time as text (pd.to_timedelta(df[column]), then .dt.total_seconds())"
+        return "time as text (pd.to_timedelta(df[column]), then .dt.total_seconds())", ""
     if _all(_SIGNED, others):
-        return f"number with a sign (take it off: df[column]{TAKE_SIGN_OFF})"
+        return f"number with a sign (take it off: df[column]{TAKE_SIGN_OFF})", TAKE_SIGN_OFF
     units = {found[1] for value in others if (found := _UNIT.fullmatch(value))}
     if (len(units) == 1 and _all(_UNIT, others)) or (mixed and _all(_NUMBER_AND_MORE, others)):
-        return f"text that begins with a number (take it out: df[column].astype(str){TAKE_NUMBER})"
-    return "text"
+        return f"text that begins with a number (take it out: df[column]{TAKE_NUMBER})", TAKE_NUMBER
+    return "text", ""
 
 
 def _all(pattern: re.Pattern[str], values: Sequence[str]) -> bool:

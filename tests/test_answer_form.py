@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from nbagent.answer_form import completed, missing, no_value, outside, rounded, said_as_asked
+from nbagent.answer_form import completed, contradicted, missing, no_value, outside, rounded, said_as_asked
 
 ONE = 'Is it normal?\nAnswer format: @status[status], where "status" is either "Normal" or "Not Normal".'
+YES = 'Answer format: @is_normal[answer], where "answer" is either "Yes" or "No".'
 TWO = "Answer format: @mean_wage[mean_value] @std_wage[std_value], numbers rounded to two decimal places."
 MIXED = (
     "Round the intermediate results to five decimal places.\n"
@@ -23,6 +24,8 @@ MIXED = (
     [
         (ONE, "Not Normal", "@status[False]", "@status[Not Normal]"),
         (ONE, "Normal.", "", "@status[Normal]"),
+        (ONE, "Normal", "@status[Not Normal]", "@status[Not Normal]"),  # what was computed counts
+        (YES, "Yes", "@is_normal[False]", "@is_normal[No]"),
         (ONE, "0.0132", "p = 0.0132", "@status[0.0132]"),
         (ONE, "It is not normal.", "p = 0.0132", "It is not normal."),
         (ONE, "0.01", "p = 0.0132", "0.01"),  # not what the output says
@@ -115,3 +118,14 @@ def test_a_truth_value_is_said_as_the_yes_or_no_that_is_asked_for() -> None:
 )
 def test_an_output_without_a_value_is_noticed_where_the_task_asks_for_it(shown: str, value: str) -> None:
     assert no_value(TWO, shown) == value
+
+
+def test_a_word_that_the_output_has_otherwise_is_noticed() -> None:
+    assert contradicted(YES, "@is_normal[Yes]", "@is_normal[No]") == {"is_normal": "No"}
+    assert contradicted(YES, "@is_normal[Yes]", "@is_normal[False]") == {"is_normal": "No"}
+    for answer, shown in (
+        ("@is_normal[No]", "@is_normal[No]"),
+        ("@is_normal[Yes]", "@is_normal[0.3]"),
+        ("Yes", "No"),
+    ):
+        assert contradicted(YES, answer, shown) == {}

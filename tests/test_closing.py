@@ -60,13 +60,34 @@ def test_after_an_error_whose_way_out_is_known_it_is_said_again_behind_the_data(
         assert told.endswith("df['year'] = pd.to_numeric(df['year'], errors='coerce')")
 
 
-def test_a_variable_that_holds_no_number_is_named_once_instead_of_asking_for_the_answer() -> None:
-    closing = Closing("fenced", "Is it significant?")
-    code = "t, p = ttest_ind(a, b)\nprint('no')"
-    result = ToolResult("ok", "no", changes="Changed: t float64 nan; p float nan; told str 'x float nan'")
-    told = closing(result, code)
-    assert told.startswith("No number came out for t, p: missing values or an empty selection.")
-    assert closing(result, code) == text_named("after_output").replace("{task}", "Is it significant?")
+@pytest.mark.parametrize("dialect", ["tools", "json", "fenced"])
+def test_what_makes_a_result_doubtful_is_the_last_word_in_every_dialect(dialect: Any) -> None:
+    assert Closing(dialect, "Is it?")(ToolResult("ok", "no", doubt="No number came out for p."), CODE) == (
+        "No number came out for p."
+    )
+
+
+def test_after_a_word_that_the_task_does_not_have_the_code_is_to_print_one_of_its_words() -> None:
+    task = '@result[word], where "word" is either "Normal" or "Non-normal".'
+    closing = Closing("fenced", task)
+    told = said(closing, "ok", "@result[True]")
+    assert told.startswith(
+        "The task asks for 'Normal' or 'Non-normal' as result, and the output has something else"
+    )
+    assert said(closing, "ok", "@result[Normal]") == text_named("after_output").replace("{task}", task)
+    yes_or_no = '@result[word], where "word" is either "Yes" or "No".'  # what stands for them is known
+    assert "If the output above answers it" in said(Closing("fenced", yes_or_no), "ok", "@result[True]")
+
+
+def test_after_a_part_of_what_is_asked_the_code_is_to_print_the_rest() -> None:
+    task = "@p[number] @result[word] @n[number]"
+    closing = Closing("fenced", task)
+    told = said(closing, "ok", "@p[0.01]")
+    assert told.startswith("The output lacks @result[...] @n[...]. Change the code")
+    assert "@result[...]. Change the code" in said(closing, "ok", "@p[0.01] @n[3]")
+    assert "If the output above answers it" in said(closing, "ok", "@p[0.01] @n[3]")  # twice is enough
+    for shown in ("p is 0.01", "@p[0.01] @n[3] @result[a]"):
+        assert "If the output above answers it" in said(Closing("fenced", task), "ok", shown)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ LAYERS = {
             "stopping",
             "usual_imports",
             "text_columns",
+            "data_files",
         ),
     ),
     1: ("models", "kernels", "tools", "stores", "host"),
@@ -29,7 +30,6 @@ LAYERS = {
         *(
             "prompt",
             "closing",
-            "data_files",
             "provenance",
             "context",
             "guards",

@@ -26,6 +26,7 @@ from nbagent.protocols import Executed, ToolContext, ToolResult, ToolSpec
 from nbagent.tool_traits import ToolTraits
 from nbagent.tools.checkpoint import keep_state, keep_state_soon
 from nbagent.tools.definition import terse_schema
+from nbagent.tools.doubtful import Doubts
 from nbagent.tools.failing_tests import failing_tests
 from nbagent.tools.file_changes import Watch, files_line
 from nbagent.tools.hints import hint
@@ -127,8 +128,15 @@ class RunCode:
             execution_count=executed.execution_count,
             notice=notice(outputs, executed),
             changes="\n".join(filter(None, told)),
+            doubt=await self._doubt(code, executed, context),
             images=await asyncio.to_thread(pictures, outputs, pixels) if pixels else (),
         )
+
+    async def _doubt(self, code: str, executed: Executed, context: ToolContext) -> str:
+        if executed.status != "ok":
+            return ""
+        doubts = context.kept(Doubts)
+        return await asyncio.to_thread(doubts.look, code, executed.changes, self._workspace)
 
     def _hint(self, executed: Executed) -> str:
         # It stands among the data, because it may name columns and files, which anyone may have named.

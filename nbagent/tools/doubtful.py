@@ -1,0 +1,93 @@
+"""What makes a result doubtful although its code ran: no number came out, or a conversion lost many values.
+
+Both happen in silence, and the answer that follows is wrong. The words here are nbagent's own, with names that
+the code itself uses: they stand outside of the data.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nbagent.data_files import tables, values_of
+from nbagent.protocols import Variable
+from nbagent.text_columns import MISSING, column, is_number
+from nbagent.tools.source import parse
+
+#: How often the same is said in one session: it may be meant so.
+MOST_SAID = 2
+MOST_NAMES = 5
+#: From this share of a column's values on, a conversion that makes them missing is told.
+LOST = 0.1
+
+
+@dataclass(slots=True)
+class Doubts:
+    """The doubts of one session."""
+
+    _said: dict[str, int] = field(default_factory=dict)
+
+    def look(self, code: str, changes: Sequence[Variable], workspace: Path) -> str:
+        """Say what is doubtful about what this code has left, or ""."""
+        found = "\n".join(filter(None, (no_number(code, changes), *lost_values(code, workspace))))
+        self._said[found] = self._said.get(found, 0) + 1
+        return found if self._said[found] <= MOST_SAID else ""
+
+
+def no_number(code: str, changes: Sequence[Variable]) -> str:
+    """Name the code's variables that are nan, and its tables without rows, which may be why."""
+    used = {node.id for node in ast.walk(parse(code)) if isinstance(node, ast.Name)}
+    own = [variable for variable in changes if variable.name in used]
+    names = [one.name for one in own if one.type.startswith("float") and one.summary == "nan"]
+    if not names:
+        return ""
+    told = f"No number came out for {', '.join(names[:MOST_NAMES])}"
+    empty = [one.name for one in own if one.type in ("DataFrame", "Series") and one.summary.startswith("(0,")]
+    if empty:
+        return (
+            f"{told}: no rows are left in {', '.join(empty[:MOST_NAMES])}. Find the step that takes them all out: "
+            "dropna() on a table drops every row in which any column is empty, and a comparison may find nothing."
+        )
+    return (
+        f"{told}: there are missing values. Leave those of the column out, such as x = df['a'].dropna() (not those"
+        " of the whole table), and run the whole code again."
+    )
+
+
+def lost_values(code: str, workspace: Path) -> Iterator[str]:
+    """Tell of columns whose texts, as they stand in the files, `to_numeric(errors='coerce')` makes missing."""
+    if ".str." in code or ".replace(" in code or "thousands=" in code:  # somebody cares for it
+        return
+    for name in _coerced(code):
+        values = next(filter(None, (values_of(path, name) for path in tables(workspace))), [])
+        present = [value for value in values if value not in MISSING]
+        lost = [value for value in present if not is_number(value)]
+        if len(lost) <= LOST * len(present):
+            continue
+        take = column(values).take
+        way_out = (
+            f"Use this instead: df[{name!r}]{take}" if take else f"Look at them: print(df[{name!r}].unique()[:20])"
+        )
+        yield (
+            f"pd.to_numeric makes {len(lost)} of {len(present)} values of {name!r} missing: they are numbers with "
+            f"more around them, or words. {way_out} Then run the whole code again."
+        )
+
+
+def _coerced(code: str) -> list[str]:
+    """Give the columns that code converts so that what is no number becomes missing."""
+    found = []
+    for node in ast.walk(parse(code)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        coerces = any(
+            word.arg == "errors" and isinstance(word.value, ast.Constant) and word.value.value == "coerce"
+            for word in node.keywords
+        )
+        taken = node.args[0]
+        if node.func.attr == "to_numeric" and coerces and isinstance(taken, ast.Subscript):
+            name = taken.slice.value if isinstance(taken.slice, ast.Constant) else None
+            found += [name] if isinstance(name, str) else []
+    return list(dict.fromkeys(found))

@@ -1,0 +1,83 @@
+"""What makes a result doubtful although its code ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbagent.protocols import Variable
+from nbagent.tools.doubtful import MOST_SAID, Doubts
+
+NAN = Variable("p", "float64", "nan")
+EMPTY = Variable("df", "DataFrame", "(0, 8)")
+
+
+def doubt(code: str, *changes: Variable, folder: Path = Path("/nowhere")) -> str:
+    return Doubts().look(code, changes, folder)
+
+
+def test_a_variable_of_the_code_that_holds_no_number_is_named() -> None:
+    told = doubt("p = f(df)", NAN, Variable("t", "float", "1.5"))
+    assert told.startswith("No number came out for p: there are missing values.")
+    assert doubt("q = f(df)", NAN) == ""  # somebody else's
+    assert doubt("p = 'nan'", Variable("p", "str", "'nan'")) == ""
+
+
+def test_a_table_without_rows_is_named_as_the_reason_and_is_no_fault_by_itself() -> None:
+    told = doubt("df = df.dropna(); p = f(df)", NAN, EMPTY)
+    assert told.startswith("No number came out for p: no rows are left in df.")
+    assert doubt("df = df[df.duplicated()]", EMPTY) == ""
+
+
+def test_the_same_is_not_said_for_ever() -> None:
+    doubts = Doubts()
+    assert [bool(doubts.look("p = f()", [NAN], Path("/nowhere"))) for _ in range(4)] == [True] * MOST_SAID + [
+        False,
+        False,
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [f'"{n},{n:03}",{n} kg,{n},{"x" if n % 2 else n}' for n in range(100, 110)]
+    (tmp_path / "a.csv").write_text("volume, weight,count,mixed\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("column", "lost", "way_out"),
+    [
+        ("volume", "10 of 10", "df['volume'].astype(str).str.replace(',', '')"),
+        ("weight", "10 of 10", "df['weight'].astype(str).str.extract("),
+        ("mixed", "5 of 10", "print(df['mixed'].unique()[:20])"),
+    ],
+)
+def test_values_that_a_conversion_loses_in_silence_are_counted(
+    folder: Path, column: str, lost: str, way_out: str
+) -> None:
+    told = doubt(f"x = pd.to_numeric(df['{column}'], errors='coerce').mean()", folder=folder)
+    assert f"pd.to_numeric makes {lost} values of '{column}' missing" in told
+    assert way_out in told
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "pd.to_numeric(df['count'], errors='coerce')",
+        "pd.to_numeric(df['volume'])",
+        "pd.to_numeric(df['nothing'], errors='coerce')",
+        "pd.to_numeric(df[name], errors='coerce')",
+        "df = pd.read_csv('a.csv', thousands=',')\npd.to_numeric(df['volume'], errors='coerce')",
+        "df['volume'] = df['volume'].str.replace(',', '')\npd.to_numeric(df['volume'], errors='coerce')",
+        "%timeit pd.to_numeric(3, errors='coerce')",
+    ],
+)
+def test_a_conversion_that_loses_nothing_or_is_cared_for_is_no_doubt(folder: Path, code: str) -> None:
+    assert doubt(code, folder=folder) == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"volume\n", b'volume,"\n1'])
+def test_broken_files_raise_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    assert doubt("pd.to_numeric(df['volume'], errors='coerce')", folder=tmp_path) == ""
