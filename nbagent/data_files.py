@@ -62,6 +62,8 @@ def describe_file(path: Path, folder: Path) -> str:
 
 def values_of(path: Path, name: str) -> list[str]:
     """Give the first values of a text table's column, trimmed; none where there is no such table or column."""
+    if path.suffix.lower() not in TABLES:
+        return []
     try:
         _, rows, _ = _read(path)
     except (OSError, csv.Error):
@@ -72,14 +74,6 @@ def values_of(path: Path, name: str) -> list[str]:
         return []
     at = header.index(name.strip())
     return [row[at].strip() for row in rows[above + 1 :] if at < len(row)]
-
-
-def tables(folder: Path) -> list[Path]:
-    """Give the first text tables of a folder."""
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in TABLES)[:MOST_LISTED]
-    except OSError:
-        return []
 
 
 def _read(path: Path) -> tuple[str, list[list[str]], bool]:

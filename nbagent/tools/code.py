@@ -135,8 +135,8 @@ class RunCode:
     async def _doubt(self, code: str, executed: Executed, context: ToolContext) -> str:
         if executed.status != "ok":
             return ""
-        doubts = context.kept(Doubts)
-        return await asyncio.to_thread(doubts.look, code, executed.changes, self._workspace)
+        doubts, files = context.kept(Doubts), context.kept(Inputs).paths
+        return await asyncio.to_thread(doubts.look, code, executed.changes, files)
 
     def _hint(self, executed: Executed) -> str:
         # It stands among the data, because it may name columns and files, which anyone may have named.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbagent.data_files import tables, values_of
+from nbagent.data_files import values_of
 from nbagent.protocols import Variable
 from nbagent.text_columns import MISSING, column, is_number
 from nbagent.tools.source import parse
@@ -29,9 +29,9 @@ class Doubts:
 
     _said: dict[str, int] = field(default_factory=dict)
 
-    def look(self, code: str, changes: Sequence[Variable], workspace: Path) -> str:
-        """Say what is doubtful about what this code has left, or ""."""
-        found = "\n".join(filter(None, (no_number(code, changes), *lost_values(code, workspace))))
+    def look(self, code: str, changes: Sequence[Variable], files: Sequence[Path]) -> str:
+        """Say what is doubtful about what this code has left, or ""; `files` are those that the data came from."""
+        found = "\n".join(filter(None, (no_number(code, changes), *lost_values(code, files))))
         self._said[found] = self._said.get(found, 0) + 1
         return found if self._said[found] <= MOST_SAID else ""
 
@@ -56,12 +56,12 @@ def no_number(code: str, changes: Sequence[Variable]) -> str:
     )
 
 
-def lost_values(code: str, workspace: Path) -> Iterator[str]:
+def lost_values(code: str, files: Sequence[Path]) -> Iterator[str]:
     """Tell of columns whose texts, as they stand in the files, `to_numeric(errors='coerce')` makes missing."""
     if ".str." in code or ".replace(" in code or "thousands=" in code:  # somebody cares for it
         return
     for name in _coerced(code):
-        values = next(filter(None, (values_of(path, name) for path in tables(workspace))), [])
+        values = next(filter(None, (values_of(path, name) for path in reversed(files))), [])
         present = [value for value in values if value not in MISSING]
         lost = [value for value in present if not is_number(value)]
         if len(lost) <= LOST * len(present):

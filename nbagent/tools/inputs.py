@@ -21,6 +21,11 @@ class Inputs:
     def __init__(self) -> None:
         self._seen: dict[Path, tuple[int, int]] = {}
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files that the session's code named, the latest last."""
+        return list(self._seen)
+
     def look(self, code: str, folder: Path, own: OwnFiles) -> list[DataFile]:
         """Give the files that `code` names and that were not told yet; not the session's `own`."""
         found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ NAN = Variable("p", "float64", "nan")
 EMPTY = Variable("df", "DataFrame", "(0, 8)")
 
 
-def doubt(code: str, *changes: Variable, folder: Path = Path("/nowhere")) -> str:
-    return Doubts().look(code, changes, folder)
+def doubt(code: str, *changes: Variable, files: Sequence[Path] = ()) -> str:
+    return Doubts().look(code, changes, files)
 
 
 def test_a_variable_of_the_code_that_holds_no_number_is_named() -> None:
@@ -32,17 +33,18 @@ def test_a_table_without_rows_is_named_as_the_reason_and_is_no_fault_by_itself()
 
 def test_the_same_is_not_said_for_ever() -> None:
     doubts = Doubts()
-    assert [bool(doubts.look("p = f()", [NAN], Path("/nowhere"))) for _ in range(4)] == [True] * MOST_SAID + [
+    assert [bool(doubts.look("p = f()", [NAN], ())) for _ in range(4)] == [True] * MOST_SAID + [
         False,
         False,
     ]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def files(tmp_path: Path) -> list[Path]:
+    (tmp_path / "b.csv").write_text("other\n1\n")
     rows = [f'"{n},{n:03}",{n} kg,{n},{"x" if n % 2 else n}' for n in range(100, 110)]
     (tmp_path / "a.csv").write_text("volume, weight,count,mixed\n" + "\n".join(rows) + "\n")
-    return tmp_path
+    return [tmp_path / name for name in ("a.csv", "b.csv", "c.parquet", "gone.csv")]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +56,9 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_values_that_a_conversion_loses_in_silence_are_counted(
-    folder: Path, column: str, lost: str, way_out: str
+    files: list[Path], column: str, lost: str, way_out: str
 ) -> None:
-    told = doubt(f"x = pd.to_numeric(df['{column}'], errors='coerce').mean()", folder=folder)
+    told = doubt(f"x = pd.to_numeric(df['{column}'], errors='coerce').mean()", files=files)
     assert f"pd.to_numeric makes {lost} values of '{column}' missing" in told
     assert way_out in told
 
@@ -73,11 +75,11 @@ def test_values_that_a_conversion_loses_in_silence_are_counted(
         "%timeit pd.to_numeric(3, errors='coerce')",
     ],
 )
-def test_a_conversion_that_loses_nothing_or_is_cared_for_is_no_doubt(folder: Path, code: str) -> None:
-    assert doubt(code, folder=folder) == ""
+def test_a_conversion_that_loses_nothing_or_is_cared_for_is_no_doubt(files: list[Path], code: str) -> None:
+    assert doubt(code, files=files) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b"volume\n", b'volume,"\n1'])
 def test_broken_files_raise_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(content)
-    assert doubt("pd.to_numeric(df['volume'], errors='coerce')", folder=tmp_path) == ""
+    assert doubt("pd.to_numeric(df['volume'], errors='coerce')", files=[tmp_path / "a.csv"]) == ""

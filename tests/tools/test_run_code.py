@@ -296,3 +296,19 @@ async def test_the_machinery_works_after_builtins_are_rebound(gate: Gateway, con
     await run(gate, context, "list = [1]\nprint = len = str = json = None")
     _, text = await run(gate, context, "y = 2\ny")
     assert inside(text) == "2\nChanged: y int 2"
+
+
+async def test_values_that_were_lost_and_numbers_that_are_none_are_told_as_a_doubt(
+    gate: Gateway, context: Context, workspace: Path
+) -> None:
+    (workspace / "a.csv").write_text('volume,empty\n"5,350,380",\n"683,580",\n')
+    result, _ = await run(gate, context, "import pandas as pd\ndf = pd.read_csv('a.csv')")
+    assert result.doubt == ""
+    code = "volume = pd.to_numeric(df['volume'], errors='coerce')\nmean = volume.mean()"
+    result, _ = await run(gate, context, code)
+    assert "No number came out for mean: there are missing values." in result.doubt
+    assert "pd.to_numeric makes 2 of 2 values of 'volume' missing" in result.doubt
+    result, _ = await run(gate, context, "left = df.dropna()\nmean = left['empty'].mean()")
+    assert "No number came out for mean: no rows are left in left." in result.doubt
+    failed, _ = await run(gate, context, "mean = float('nan')\n1 / 0")
+    assert failed.doubt == ""
