@@ -308,7 +308,7 @@ async def test_values_that_were_lost_and_numbers_that_are_none_are_told_as_a_dou
     result, _ = await run(gate, context, code)
     assert "No number came out for mean: there are missing values." in result.doubt
     assert "pd.to_numeric makes 2 of 2 values of 'volume' missing" in result.doubt
-    result, _ = await run(gate, context, "left = df.dropna()\nmean = left['empty'].mean()")
-    assert "No number came out for mean: no rows are left in left." in result.doubt
+    result, _ = await run(gate, context, "left = df.dropna()\nshare = left['empty'].mean()")
+    assert "No number came out for share: no rows are left in left." in result.doubt
     failed, _ = await run(gate, context, "mean = float('nan')\n1 / 0")
     assert failed.doubt == ""
