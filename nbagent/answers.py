@@ -45,6 +45,7 @@ class Answers:
     _acted: bool = False
     _failed: bool = False
     _shown: str = ""  #: what the last action that worked has shown
+    _worked: str = ""  #: what all of them have shown
     _seen: list[str] = field(default_factory=list)  #: all that was shown so far
     _doubts: dict[str, int] = field(default_factory=dict)
 
@@ -54,6 +55,7 @@ class Answers:
         self._seen.append(shown)
         if status == "ok":
             self._shown = shown
+            self._worked += f"\n{shown}"
 
     def doubt(self, answer: str, *, small: bool) -> Nudge | None:
         """Give what the model is told instead of the run being over, if anything."""
@@ -80,7 +82,7 @@ class Answers:
 
     def completed(self, answer: str) -> str:
         """Give the answer in the task's form, as far as that needs no thought."""
-        return said_as_asked(self.task, rounded(self.task, completed(self.task, answer, self._shown)))
+        return said_as_asked(self.task, rounded(self.task, completed(self.task, answer, self._worked)))
 
     def _outside(self, answer: str) -> Nudge | None:
         choices = outside(self.task, answer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from nbagent.answer_form import missing, named_values, outside, said_as_asked
+from nbagent.answer_form import choices, missing, named_values, outside, said_as_asked
 from nbagent.events import DialectName
 from nbagent.prompt import shorten, text_named
 from nbagent.protocols import ToolResult
@@ -31,6 +31,7 @@ class Closing:
     task: str
     _at_fault: set[str] = field(default_factory=set)
     _sent_back: int = 0
+    _shown: str = ""  #: all that was shown so far
 
     def __call__(self, result: ToolResult, code: str) -> str:
         """Give the last words on what came of `code`, or ""."""
@@ -46,20 +47,26 @@ class Closing:
             self._sent_back += 1
             return told
         language = language_of(self.task)
-        line = text_named("after_output").replace("{task}", shorten(self.task.strip()))
+        line = self._told("after_output")
         return f"{line} Answer in {language}." if language else line
 
     def _not_as_asked(self, shown: str) -> str:
         """Say which values the code still has to print: what is left to a small model's judgement goes wrong."""
         if words := outside(self.task, said_as_asked(self.task, shown)):
-            name, choices = next(iter(words.items()))
-            told = text_named("after_other_word").replace("{name}", name)
-            return told.replace("{choices}", " or ".join(map(repr, choices)))
-        asked, absent = named_values(self.task), missing(self.task, shown)
-        if not absent or len(absent) == len(asked):
+            name, words_asked = next(iter(words.items()))
+            return self._told("after_other_word", name=name, choices=" or ".join(map(repr, words_asked)))
+        self._shown += f"\n{shown}"
+        absent = missing(self.task, self._shown)
+        part = len(absent) < len(named_values(self.task))
+        if not absent or not (part or any(name in choices(self.task) for name in absent)):
             return ""
-        form = " ".join(f"@{name}[...]" for name in absent)
-        return text_named("after_part").replace("{form}", form)
+        return self._told("after_part", form=" ".join(f"@{name}[...]" for name in absent))
+
+    def _told(self, text: str, **words: str) -> str:
+        told = text_named(text)
+        for name, word in {**words, "task": shorten(self.task.strip())}.items():
+            told = told.replace(f"{{{name}}}", word)
+        return told
 
     def _after_error(self, result: ToolResult, code: str) -> str:
         if needed := import_for(result.summary):

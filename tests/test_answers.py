@@ -98,3 +98,10 @@ def test_a_small_model_is_told_of_a_value_that_no_output_shows_and_of_one_that_i
     assert "No output shows 7.1." in doubt.text
     assert answers.doubt("@rate[7.1]", small=True) is None  # twice is enough
     assert Answers(task).doubt("@rate[7.1]", small=False) is None
+
+
+def test_values_that_were_printed_one_after_the_other_count_together() -> None:
+    answers = Answers(FORM)
+    answers.acted("ok", "@mean_wage[6.31]")
+    answers.acted("ok", "@std_wage[4.66]")
+    assert answers.completed("It is 6.31.") == "It is 6.31.\n@mean_wage[6.31] @std_wage[4.66]"

@@ -72,19 +72,24 @@ def test_after_a_word_that_the_task_does_not_have_the_code_is_to_print_one_of_it
     closing = Closing("fenced", task)
     told = said(closing, "ok", "@result[True]")
     assert told.startswith(
-        "The task asks for 'Normal' or 'Non-normal' as result, and the output has something else"
+        f"The task was: {task}\nIt asks for 'Normal' or 'Non-normal' as result, and the output has"
     )
     assert said(closing, "ok", "@result[Normal]") == text_named("after_output").replace("{task}", task)
     yes_or_no = '@result[word], where "word" is either "Yes" or "No".'  # what stands for them is known
     assert "If the output above answers it" in said(Closing("fenced", yes_or_no), "ok", "@result[True]")
 
 
+def test_a_choice_is_not_left_to_the_models_judgement() -> None:
+    task = '@result[word], where "word" is either "Normal" or "Non-normal".'
+    assert "The output lacks @result[...]." in said(Closing("fenced", task), "ok", "p is 0.01")
+
+
 def test_after_a_part_of_what_is_asked_the_code_is_to_print_the_rest() -> None:
     task = "@p[number] @result[word] @n[number]"
     closing = Closing("fenced", task)
     told = said(closing, "ok", "@p[0.01]")
-    assert told.startswith("The output lacks @result[...] @n[...]. Change the code")
-    assert "@result[...]. Change the code" in said(closing, "ok", "@p[0.01] @n[3]")
+    assert told.startswith(f"The task was: {task}\nThe output lacks @result[...] @n[...]. Change the code")
+    assert "lacks @result[...]. Change the code" in said(closing, "ok", "@n[3]")  # what was printed before counts
     assert "If the output above answers it" in said(closing, "ok", "@p[0.01] @n[3]")  # twice is enough
     for shown in ("p is 0.01", "@p[0.01] @n[3] @result[a]"):
         assert "If the output above answers it" in said(Closing("fenced", task), "ok", shown)
