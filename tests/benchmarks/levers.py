@@ -15,9 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 from nbagent.answers import Answers
+from nbagent.closing import Closing
 from nbagent.compaction import Compactor
 from nbagent.negotiation import Negotiation
-from nbagent.tools import code
+from nbagent.tools import code, hints
+from nbagent.tools.doubtful import Doubts
 
 
 def _names_only(paths: Any, folder: Path) -> list[str]:
@@ -35,12 +37,26 @@ def _plain_text() -> Any:
     return lambda name: _without_example(name, kept)
 
 
+def _both(*patches: Any) -> ExitStack:
+    stack = ExitStack()
+    for one in patches:
+        stack.enter_context(one)
+    return stack
+
+
 #: What takes each lever away, as `patch` takes it.
 LEVERS: dict[str, Callable[[], Any]] = {
     "digest": lambda: patch("nbagent.workplace.describe", _names_only),
     "example": lambda: patch("nbagent.prompt.text_named", _plain_text()),
     "opening": lambda: patch("nbagent.models.choose.EMBEDDED_OPENING", ""),
-    "hints": lambda: patch.object(code, "hint", lambda *_: ""),
+    "hints": lambda: _both(
+        patch.object(code, "hint", lambda *_: ""), patch("nbagent.closing.advice", lambda *_: "")
+    ),
+    "imports": lambda: _both(
+        patch("nbagent.tools.hints.import_for", lambda _: ""), patch("nbagent.closing.import_for", lambda _: "")
+    ),
+    "doubtful results": lambda: patch.object(Doubts, "look", lambda *_: ""),
+    "the rest of the form": lambda: patch.object(Closing, "_not_as_asked", lambda *_: ""),
     "closing words": lambda: patch("nbagent.session.Closing", lambda *_: lambda *_: ""),
     "doubts": lambda: patch.object(Answers, "doubt", lambda *_, **__: None),
     "completed form": lambda: patch.object(Answers, "completed", lambda _, answer: answer),
@@ -50,6 +66,9 @@ LEVERS: dict[str, Callable[[], Any]] = {
 #: The levers that act in some runs only, by what tells that one has acted.
 SOMETIMES: dict[str, tuple[object, str, Callable[..., bool]]] = {
     "hints": (code, "hint", lambda given, *_: bool(given)),
+    "imports": (hints, "import_for", lambda given, _: bool(given)),
+    "doubtful results": (Doubts, "look", lambda given, *_: bool(given)),
+    "the rest of the form": (Closing, "_not_as_asked", lambda given, *_: bool(given)),
     "doubts": (Answers, "doubt", lambda given, *_: given is not None),
     "completed form": (Answers, "completed", lambda given, _, answer: given != answer),
     "chance": (Negotiation, "vary", lambda *_: True),
