@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbagent.data_files import values_of
+from nbagent.data_files import ROWS_READ, values_of
 from nbagent.protocols import Variable
 from nbagent.text_columns import MISSING, column, is_number
 from nbagent.tools.source import parse
@@ -31,19 +31,26 @@ class Doubts:
 
     def look(self, code: str, changes: Sequence[Variable], files: Sequence[Path]) -> str:
         """Say what is doubtful about what this code has left, or ""; `files` are those that the data came from."""
-        found = "\n".join(filter(None, (no_number(code, changes), *lost_values(code, files))))
+        found = "\n".join(filter(None, (no_number(code, changes, files), *lost_values(code, files))))
         self._said[found] = self._said.get(found, 0) + 1
         return found if self._said[found] <= MOST_SAID else ""
 
 
-def no_number(code: str, changes: Sequence[Variable]) -> str:
-    """Name the code's variables that are nan, and its tables without rows, which may be why."""
+def no_number(code: str, changes: Sequence[Variable], files: Sequence[Path]) -> str:
+    """Name the code's variables that are nan, and why: a comparison that finds nothing, no rows left, gaps."""
     used = {node.id for node in ast.walk(parse(code)) if isinstance(node, ast.Name)}
     own = [variable for variable in changes if variable.name in used]
     names = [one.name for one in own if one.type.startswith("float") and one.summary == "nan"]
     if not names:
         return ""
     told = f"No number came out for {', '.join(names[:MOST_NAMES])}"
+    for name, word in _compared(code):
+        values = _values(name, files)
+        if 0 < len(values) < ROWS_READ and word.strip() not in values:  # all of them are known
+            return (
+                f"{told}: no value of {name!r} is {word!r}. Look how they are written, "
+                f"print(df[{name!r}].unique()[:10]), then compare with such a value and run the whole code again."
+            )
     empty = [one.name for one in own if one.type in ("DataFrame", "Series") and one.summary.startswith("(0,")]
     if empty:
         return (
@@ -61,7 +68,7 @@ def lost_values(code: str, files: Sequence[Path]) -> Iterator[str]:
     if ".str." in code or ".replace(" in code or "thousands=" in code:  # somebody cares for it
         return
     for name in _coerced(code):
-        values = next(filter(None, (values_of(path, name) for path in reversed(files))), [])
+        values = _values(name, files)
         present = [value for value in values if value not in MISSING]
         lost = [value for value in present if not is_number(value)]
         if len(lost) <= LOST * len(present):
@@ -76,6 +83,36 @@ def lost_values(code: str, files: Sequence[Path]) -> Iterator[str]:
         )
 
 
+def _values(name: str, files: Sequence[Path]) -> list[str]:
+    return next(filter(None, (values_of(path, name) for path in reversed(files))), [])
+
+
+def _compared(code: str) -> Iterator[tuple[str, str]]:
+    """Give the columns that code compares with a text, and the text."""
+    tree = parse(code)
+    texts = {
+        target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
+            continue
+        name = _column_of(node.left)
+        other = node.comparators[0]
+        word = texts.get(other.id) if isinstance(other, ast.Name) else getattr(other, "value", None)
+        if name is not None and isinstance(word, str):
+            yield name, word
+
+
+def _column_of(node: ast.expr) -> str | None:
+    """Give the name in `table['name']`."""
+    name = node.slice.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else None
+    return name if isinstance(name, str) else None
+
+
 def _coerced(code: str) -> list[str]:
     """Give the columns that code converts so that what is no number becomes missing."""
     found = []
@@ -86,8 +123,6 @@ def _coerced(code: str) -> list[str]:
             word.arg == "errors" and isinstance(word.value, ast.Constant) and word.value.value == "coerce"
             for word in node.keywords
         )
-        taken = node.args[0]
-        if node.func.attr == "to_numeric" and coerces and isinstance(taken, ast.Subscript):
-            name = taken.slice.value if isinstance(taken.slice, ast.Constant) else None
-            found += [name] if isinstance(name, str) else []
+        if node.func.attr == "to_numeric" and coerces and (name := _column_of(node.args[0])) is not None:
+            found.append(name)
     return list(dict.fromkeys(found))

@@ -83,3 +83,18 @@ def test_a_conversion_that_loses_nothing_or_is_cared_for_is_no_doubt(files: list
 def test_broken_files_raise_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(content)
     assert doubt("pd.to_numeric(df['volume'], errors='coerce')", files=[tmp_path / "a.csv"]) == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["p = df[df['mixed'] == 'y']['count'].mean()", "word = 'y'\np = df[df['mixed'] == word]['count'].mean()"],
+)
+def test_a_comparison_that_finds_nothing_is_named_as_the_reason(files: list[Path], code: str) -> None:
+    told = doubt(code, NAN, EMPTY, files=files)
+    assert "No number came out for p: no value of 'mixed' is 'y'." in told
+    assert "print(df['mixed'].unique()[:10])" in told
+
+
+@pytest.mark.parametrize("test", ["df['mixed'] == 'x'", "df['gone'] == 'y'", "df['mixed'] == f()", "name == 'y'"])
+def test_a_comparison_that_finds_something_or_that_nobody_knows_is_no_reason(files: list[Path], test: str) -> None:
+    assert "there are missing values" in doubt(f"p = df[{test}]['count'].mean()", NAN, files=files)
