@@ -1,7 +1,7 @@
-"""What ends each observation in the text dialects, which small models speak.
+"""What ends an observation: what makes it doubtful, and in the text dialects, which small models speak, what to do.
 
-They forget what was asked and in which form, answer from a step that showed nothing, and send code that failed
-once more as it was. Larger models need none of it.
+They forget what was asked and in which form, answer from a step that showed nothing, leave to their judgement what
+code could decide, and send code that failed once more as it was. Larger models need none of that.
 """
 
 from __future__ import annotations
