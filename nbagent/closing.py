@@ -1,4 +1,4 @@
-"""What ends an observation: what makes it doubtful, and in the text dialects, which small models speak, what to do.
+"""What ends an observation: what makes it doubtful, and in the text dialects, for small models, what to do next.
 
 They forget what was asked and in which form, answer from a step that showed nothing, leave to their judgement what
 code could decide, and send code that failed once more as it was. Larger models need none of that.
