@@ -20,6 +20,7 @@ LONGEST_BARE = 60  #: characters of a value that stands for the whole answer
 #: What follows a placeholder that has choices, with nothing else explained before them.
 _EITHER = re.compile(r"[\"'\u201d]?[^\"'\u201c\n.;]{0,80}\beither\b([^\n]*)")
 _QUOTED_WORDS = re.compile(r"(.*?)[\"'\u201c]([^\"'\u201c\u201d\n]{1,40})[\"'\u201d]")
+_SENTENCE_END = re.compile(r"[.;]\s")
 _PLAIN_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _NO_VALUE = re.compile(r"[\s\"'$]*(nan|nat|none|<na>|[-+]?inf)[\s\"'%]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.])")
@@ -83,7 +84,7 @@ def completed(task: str, answer: str, shown: str) -> str:
     names, printed = missing(task, answer), named_values(shown)
     if not names:
         return answer
-    if all(printed.get(name, "").strip() for name in names) and any(printed[name] in answer for name in names):
+    if all(printed.get(name, "").strip() for name in names) and _says(answer, printed, names):
         return f"{answer}\n{_in_form({name: printed[name] for name in names})}".lstrip()
     if len(names) == 1 and contradicted(task, _in_form({names[0]: _bare(answer)}), shown):
         return _in_form({names[0]: named_values(said_as_asked(task, shown))[names[0]]})  # what was computed counts
@@ -108,13 +109,26 @@ def contradicted(task: str, answer: str, shown: str) -> dict[str, str]:
     }
 
 
+def _says(answer: str, printed: Mapping[str, str], names: Sequence[str]) -> bool:
+    """Whether an answer says one of the printed values, and no number that is none of them."""
+    values = " ".join(printed.values())
+    numbers = (number.rstrip(".") for number in re.findall(r"(?<![\w.])\d[\d.]*", answer))
+    return all(_stands_in(number, values) for number in numbers) and any(
+        _stands_in(printed[name].strip(), answer) for name in names
+    )
+
+
 def _in_form(values: Mapping[str, str]) -> str:
     return " ".join(f"@{name}[{value}]" for name, value in values.items())
 
 
 def _said(name: str, answer: str) -> str | None:
     """Give the value that the answer names without the marks: "name: value" on a line of its own."""
-    found = re.search(rf"^\W*{re.escape(name)}\W*[:=][*\s]*(\S[^\n@\[\]]*)$", answer, re.MULTILINE)
+    found = re.search(
+        rf"^[ \t*_`'\"-]*{re.escape(name)}[ \t*_`'\"]*[:=][* \t]*([^\s,;][^\n@\[\],;]{{0,40}})$",
+        answer,
+        re.MULTILINE,
+    )
     return found[1].strip(" *`") if found else None
 
 
@@ -145,7 +159,8 @@ def no_value(task: str, shown: str) -> str:
     """Give what an output has in the place of a value that the task asks for: `nan`, `None`, or ""."""
     asked = named_values(task)
     found = (_NO_VALUE.fullmatch(value) for name, value in named_values(shown).items() if name in asked)
-    return next((one[1] for one in found if one), "")
+    # A task that has the word itself may well have it as an answer.
+    return next((one[1] for one in found if one and not re.search(rf"\b{re.escape(one[1])}\b", task)), "")
 
 
 def said_as_asked(task: str, answer: str) -> str:
@@ -173,6 +188,8 @@ def rounded(task: str, answer: str) -> str:
 
 
 def _rounded(number: str, count: int) -> str:
+    if abs(float(number)) == float("inf"):
+        return number
     exact = len(number.partition(".")[2]) <= count and "e" not in number.lower()
     return number if exact else f"{float(number):.{count}f}"
 
@@ -199,7 +216,11 @@ def _own_places(task: str, form: re.Match[str], said: Sequence[tuple[int, int]])
     if (inside := _ROUNDED.search(form[2])) is not None:
         return _count(inside)
     mention = _mention(task, form)
-    return next((count for at, count in said if at > mention.start()), None) if mention else None
+    if mention is None:
+        return None
+    # What another sentence says is said of another value, or of all.
+    end = next((found.start() for found in _SENTENCE_END.finditer(task, mention.end())), len(task))
+    return next((count for at, count in said if mention.start() < at < end), None)
 
 
 def _mention(task: str, form: re.Match[str]) -> re.Match[str] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nbagent.answer_form import (
+    LONGEST_BARE,
     completed,
     contradicted,
     missing,
@@ -23,7 +24,6 @@ from nbagent.guards import Nudge
 
 #: How often one run's answers are doubted for each cause; then the answer stands as it is.
 MOST_DOUBTS = 2
-LONGEST_QUOTE = 600  #: characters
 
 NOTHING_RUN = "Nothing was run yet, so this is a guess. Go on: compute what is asked with code, and print it."
 NO_VALUE = (
@@ -99,9 +99,11 @@ class Answers:
         if not names:
             return None
         form = " ".join(f"@{name}[...]" for name in named_values(self.task))
-        shown = [line.strip() for line in self._shown.splitlines() if any(f"@{name}[" in line for name in names)]
-        quoted = " ".join(shown)
+        # Output is data: of it only the values that are asked for are quoted, and none that could say more.
+        asked = named_values(self.task)
+        printed = ((name, value) for name, value in named_values(self._shown).items() if name in asked)
+        quoted = " ".join(f"@{name}[{value}]" for name, value in printed if len(value) <= LONGEST_BARE)
         told = f"Your answer must have exactly this form, with the values filled in: {form}"
-        if shown and len(quoted) <= LONGEST_QUOTE:
+        if quoted:
             told += f"\nThe output above has: {quoted}"
         return Nudge("answer_form", told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,14 +21,23 @@ DATA = (*TABLES, ".parquet", ".xlsx", ".xls", ".json", ".jsonl", ".feather", ".t
 ROWS_READ = 2000
 MOST_COLUMNS = 40
 MOST_LISTED = 12
+LONGEST_NAME = 255  #: characters
+ROWS_LOOKED_AT = 20  #: for what a file is like
 MOST_TITLES = 5  #: lines among which the names of the columns stand
 
 
 def named_files(task: str, folder: Path) -> list[Path]:
     """Give the data files in `folder` that the task names."""
-    words = re.findall(r"[^\s'\"`,;:()]+\.\w+", task)
+    words = [word for word in re.split(r"[\s'\"`,;:()]+", task) if len(word) <= LONGEST_NAME]
     found = dict.fromkeys(folder / word.strip(".") for word in words if word.lower().strip(".").endswith(DATA))
-    return [path for path in found if path.is_file()]
+    return [path for path in found if _is_file(path)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no name that a file can have
+        return False
 
 
 def describe(paths: Iterable[Path], folder: Path) -> list[str]:
@@ -48,10 +58,11 @@ def describe(paths: Iterable[Path], folder: Path) -> list[str]:
 def describe_file(path: Path, folder: Path) -> str:
     """Describe one file: for a text table its columns with type, gaps and examples."""
     name = path.relative_to(folder) if path.is_relative_to(folder) else path
-    title = f"- {str(name)!r} ({_size(path)})"
-    if path.suffix.lower() not in TABLES:
-        return title
+    title = f"- {str(name)!r}"
     try:
+        title += f" ({_size(path)})"
+        if path.suffix.lower() not in TABLES:
+            return title
         delimiter, rows, more = _read(path)
     except (OSError, csv.Error) as error:
         return f"{title}: cannot be read ({error})"
@@ -60,17 +71,20 @@ def describe_file(path: Path, folder: Path) -> str:
     return "\n".join(_table(title, str(name), delimiter, rows, more=more))
 
 
-def values_of(path: Path, name: str) -> list[str]:
-    """Give the first values of a text table's column, trimmed; none where there is no such table or column."""
+def values_of(path: Path, name: str, *, whole: bool = False) -> list[str]:
+    """Give the first values of a text table's column, trimmed; none where there is no such table or column.
+
+    `whole`: none either where there are more of them than are read.
+    """
     if path.suffix.lower() not in TABLES:
         return []
     try:
-        _, rows, _ = _read(path)
+        _, rows, more = _read(path)
     except (OSError, csv.Error):
         return []
     above = _lines_above_names(rows) if rows else 0
     header = [word.strip() for word in rows[above]] if rows else []
-    if name.strip() not in header:
+    if name.strip() not in header or (whole and more):
         return []
     at = header.index(name.strip())
     return [row[at].strip() for row in rows[above + 1 :] if at < len(row)]
@@ -82,7 +96,9 @@ def _read(path: Path) -> tuple[str, list[list[str]], bool]:
         sample = file.read(65536)
         file.seek(0)
         dialect = _sniff(sample)
-        rows = [row for row in islice(csv.reader(file, dialect), ROWS_READ + 1) if row]
+        rows = [
+            row for row in islice(csv.reader(file, dialect), ROWS_READ + 1) if len(row) > 1 or "".join(row).strip()
+        ]
         return dialect.delimiter, rows, next(file, None) is not None
 
 
@@ -101,11 +117,12 @@ def _table(title: str, name: str, delimiter: str, rows: Sequence[Sequence[str]],
 
 def _lines_above_names(rows: Sequence[Sequence[str]]) -> int:
     """Count the lines above the names of the columns: titles, which leave most of their cells empty."""
-    widest = max(map(len, rows))
+    usual = statistics.median(map(len, rows[:ROWS_LOOKED_AT]))
+    figures = any(is_number(word) for row in rows[1:ROWS_LOOKED_AT] for word in row)
     for above, row in enumerate(rows[:MOST_TITLES]):
         filled = [word for word in row if word.strip()]
-        if len(filled) * 2 > widest:
-            return 0 if above and any(map(is_number, filled)) else above
+        if len(filled) * 2 > usual:
+            return 0 if above and (any(map(is_number, filled)) or not figures) else above
     return 0
 
 
@@ -114,12 +131,13 @@ def _how_to_read(name: str, delimiter: str, above: int, header: Sequence[str], c
     options = [] if delimiter == "," else [f"sep={delimiter!r}"]
     if above:
         options.append(f"header={above}")
-    if any(one.thousands for one in columns):
-        options.append("thousands=','")
-    elif any(one.decimal_comma for one in columns):
+    if delimiter != "," and any(one.decimal_comma for one in columns):
         options.append("decimal=','")
-    if placeholders := list(dict.fromkeys(one.placeholder for one in columns if one.placeholder)):
-        options.append(f"na_values={placeholders!r}")
+    elif any(one.thousands for one in columns) and not any(one.decimal_comma for one in columns):
+        options.append("thousands=','")
+    gaps = {word: [one.placeholder] for word, one in zip(header, columns, strict=False) if one.placeholder}
+    if gaps:  # by column: in another one the same word may be a value
+        options.append(f"na_values={gaps!r}")
     spaced = any(word != word.strip() for word in header)
     if not options and not spaced:
         return ""
@@ -130,9 +148,8 @@ def _how_to_read(name: str, delimiter: str, above: int, header: Sequence[str], c
 
 
 def _sniff(sample: str) -> type[csv.Dialect] | csv.Dialect:
-    lines = sample.split("\n", MOST_TITLES)[:MOST_TITLES]
-    first = next((line for line in lines if any(mark in line for mark in ",;\t|")), "")
-    delimiter = max(",;\t|", key=first.count)
+    lines = sample.split("\n", ROWS_LOOKED_AT)[:ROWS_LOOKED_AT]
+    delimiter = max(",;\t|", key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)))
 
     class Found(csv.excel):
         pass

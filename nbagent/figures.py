@@ -40,8 +40,9 @@ def figures(text: str) -> Iterator[Figure]:
     """Find the numbers of a text."""
     for found in _NUMBER.finditer(text):
         digits = re.sub(r"\D", "", found["digits"])
-        part, power = found["part"] or "", int((found["power"] or "e0")[1:])
-        if len(digits) > 300 or power > 300:
+        part, exponent = found["part"] or "", (found["power"] or "e0")[1:]
+        power = int(exponent) if len(exponent) < 5 else 1000
+        if len(digits) > 300 or abs(power) > 300:
             continue
         value = float(f"{digits}{part}e{power}")
         places = 10.0 ** (power - max(0, len(part) - 1))

@@ -19,23 +19,26 @@ MISSING = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
 }
 #: Words for a missing value that pandas takes for text; any mark without a letter or a digit is one, too.
 _PLACEHOLDER = re.compile(r"[^\w\s]+|undefined|missing|unknown|not available|none|na|nil", re.IGNORECASE)
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_SIGNED = re.compile(r"[-+]?[$€£¥]\s?\d[\d,]*(?:\.\d+)?|[-+]?\d[\d,]*(?:\.\d+)?\s?[%$€£¥]")
+_AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_SIGNED = re.compile(rf"[-+]?[$€£¥]\s?{_AMOUNT}|[-+]?{_AMOUNT}\s?[%$€£¥]")
 _UNIT = re.compile(r"[-+]?\d+(?:\.\d+)?\s?([A-Za-z]{1,6})")
-_NUMBER_AND_MORE = re.compile(r"[-+]?\d+(?:\.\d+)?(?![\s,.]*\d)\D.*")
+_NUMBER_AND_MORE = re.compile(r"[-+]?\d+(?:\.\d+)?(?![-–\s,.:/]*\d)\D.*")
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
+_CLOCK = r"(?: +\d{1,2}:\d{2}.*)?"
 _DATES = (
-    re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[ T]\d{1,2}:\d{2}.*)?"),
-    re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2,4}(?: +\d{1,2}:\d{2}.*)?"),
-    re.compile(r"\d{1,2}[- ][A-Za-z]{3,9}[-, ]+\d{2,4}(?: +\d{1,2}:\d{2}.*)?"),
-    re.compile(r"[A-Za-z]{3,9}\.? +\d{1,2},? +\d{4}(?: +\d{1,2}:\d{2}.*)?"),
+    re.compile(r"\d{4}[-/.](?:0?\d|1[0-2])[-/.]\d{1,2}(?:[ T]\d{1,2}:\d{2}.*)?"),
+    re.compile(rf"\d{{1,2}}([-/.])\d{{1,2}}\1(?:\d\d|[12]\d{{3}}){_CLOCK}"),
+    re.compile(rf"\d{{1,2}}[- ]{_MONTH}[-, ]+\d{{2,4}}{_CLOCK}", re.IGNORECASE),
+    re.compile(rf"{_MONTH}\.? +\d{{1,2}},? +\d{{4}}{_CLOCK}", re.IGNORECASE),
 )
 _TIME = re.compile(r"\d{1,3}:[0-5]\d:[0-5]\d(?:\.\d+)?")
 _DAY_FIRST = re.compile(r"(?:1[3-9]|2\d|3[01])[-/.]\d")
-TAKE_NUMBER = r".astype(str).str.extract(r'(-?\d+\.?\d*)')[0].astype(float)"
+TAKE_NUMBER = r".astype(str).str.extract(r'(-?\d+\.?\d*(?:e-?\d+)?)')[0].astype(float)"
 TAKE_COMMAS_OUT = ".astype(str).str.replace(',', '').astype(float)"
 TAKE_DECIMAL_COMMA = ".astype(str).str.replace(',', '.').astype(float)"
-TAKE_SIGN_OFF = r".astype(str).str.replace(r'[^\d.-]', '', regex=True).astype(float)"
+TAKE_SIGN_OFF = r".astype(str).str.replace(r'[$€£¥%,\s]', '', regex=True).astype(float)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +109,5 @@ def is_number(value: str) -> bool:
 
 
 def _clip(value: str) -> str:
+    value = " ".join(value.split())  # no line of its own
     return value if len(value) <= VALUE_CHARACTERS else value[: VALUE_CHARACTERS - 1] + "…"

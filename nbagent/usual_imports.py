@@ -6,7 +6,6 @@ Small models use such names without their import, and do not find out from "name
 from __future__ import annotations
 
 import re
-import sys
 
 _UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 _MODULES = {
@@ -22,6 +21,11 @@ _MODULES = {
     "pl": "polars",
     "scipy": "scipy",
     "sklearn": "sklearn",
+}
+#: Of the standard library those that data work uses: many others have names that variables have, too.
+_STANDARD = {
+    *("csv", "glob", "io", "itertools", "json", "math", "os", "pickle", "random", "re", "sqlite3"),
+    *("statistics", "string", "sys", "time", "warnings"),
 }
 #: Names that are taken out of a module, by the module.
 _MEMBERS = {
@@ -66,4 +70,4 @@ def import_for(error: str) -> str:
         return f"import {module}" if module == name else f"import {module} as {name}"
     if name in _FROM:
         return f"from {_FROM[name]} import {name}"
-    return f"import {name}" if name in sys.stdlib_module_names else ""
+    return f"import {name}" if name in _STANDARD else ""

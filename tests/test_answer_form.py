@@ -129,3 +129,22 @@ def test_a_word_that_the_output_has_otherwise_is_noticed() -> None:
         ("Yes", "No"),
     ):
         assert contradicted(YES, answer, shown) == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("Give @corr[r] and @n[count]. r is a correlation. count is an integer.", "@corr[0.73] @n[120]"),
+        ("Give @mean[mean_age] where mean_age is the mean. Use a random integer seed 42.", "@mean[29.14]"),
+        ("Report @x[v] with 3 decimal places", "@x[1.5e400]"),
+    ],
+)
+def test_what_is_said_of_something_else_rounds_nothing(task: str, answer: str) -> None:
+    assert rounded(task, answer) == answer
+
+
+@pytest.mark.parametrize(
+    ("shown", "answer"), [("@m[5]", "It is 15."), ("@m[4.5]", "It is 34.50."), ("@m[5]", "Not 5, but 15.")]
+)
+def test_a_printed_value_is_not_added_to_an_answer_that_says_another(shown: str, answer: str) -> None:
+    assert completed("Give @m[x]", answer, shown) == answer

@@ -105,3 +105,9 @@ def test_values_that_were_printed_one_after_the_other_count_together() -> None:
     answers.acted("ok", "@mean_wage[6.31]")
     answers.acted("ok", "@std_wage[4.66]")
     assert answers.completed("It is 6.31.") == "It is 6.31.\n@mean_wage[6.31] @std_wage[4.66]"
+
+
+def test_numbers_beyond_all_measure_break_nothing() -> None:
+    answers = Answers("What is it?")
+    answers.acted("ok", "1e" + "9" * 5000)
+    assert answers.doubt("It is 12.5, or 1e" + "9" * 5000, small=True) is not None

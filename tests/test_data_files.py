@@ -96,7 +96,29 @@ def test_columns_without_names_are_no_title(tmp_path: Path) -> None:
 def test_the_call_that_reads_a_table_takes_its_numbers_as_numbers(tmp_path: Path) -> None:
     text = 'day,volume,change\n"Sep 17, 2017","5,350,380",1\n"Sep 16, 2017","683,580",-\n"Sep 15, 2017","9",2\n'
     told = describe_file(write(tmp_path / "t.csv", text), tmp_path)
-    assert "read it with pd.read_csv('t.csv', thousands=',', na_values=['-'])" in told
+    assert "read it with pd.read_csv('t.csv', thousands=',', na_values={'change': ['-']})" in told
     pandas = pytest.importorskip("pandas")
-    table = pandas.read_csv(tmp_path / "t.csv", thousands=",", na_values=["-"])
+    table = pandas.read_csv(tmp_path / "t.csv", thousands=",", na_values={"change": ["-"]})
     assert [table["volume"].sum(), table["change"].sum()] == [6_033_969, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name;len;w\na;0,123;2,5\nb;1,456;3,75\n", "sep=';', decimal=','"),
+        ('id,"lo;mid;hi;top"\n1,2\n', ""),
+        ("id,text\nu1,hello, this, is, fine\nu2,ok\nu3,bye\n", ""),
+        ("name,,,,\nann,x,y,z,q\nbob,x,y,z,r\n", ""),
+        ("Title,,\n   \na,b,c\n1,2,3\n", "header=1"),
+        ("age,smoker\n1,yes\n2,unknown\nunknown,no\n4,no\n", "na_values={'age': ['unknown']}"),
+    ],
+)
+def test_the_call_that_is_told_is_right_for_this_table(tmp_path: Path, text: str, told: str) -> None:
+    line = describe_file(write(tmp_path / "t.csv", text), tmp_path).splitlines()[0]
+    assert ("read it with" in line) is bool(told)
+    assert f"'t.csv', {told})" in line or not told
+
+
+def test_no_task_is_too_long_or_too_odd_to_be_searched_for_files(tmp_path: Path) -> None:
+    assert named_files("a" * 200_000 + " " + "x" * 5000 + ".csv", tmp_path) == []
+    assert "gone.csv" in describe_file(tmp_path / "gone.csv", tmp_path)

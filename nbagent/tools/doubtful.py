@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbagent.data_files import ROWS_READ, values_of
+from nbagent.data_files import values_of
 from nbagent.protocols import Variable
 from nbagent.text_columns import MISSING, column, is_number
 from nbagent.tools.source import parse
@@ -45,10 +45,10 @@ def no_number(code: str, changes: Sequence[Variable], files: Sequence[Path]) -> 
         return ""
     told = f"No number came out for {', '.join(names[:MOST_NAMES])}"
     for name, word in _compared(code):
-        values = _values(name, files)
-        if 0 < len(values) < ROWS_READ and word.strip() not in values:  # all of them are known
+        values = [value for path in files for value in values_of(path, name, whole=True)]
+        if values and word.strip() not in values and name not in _assigned(code):
             return (
-                f"{told}: no value of {name!r} is {word!r}. Look how they are written, "
+                f"{told}: in the files no value of {name!r} is {word!r}. Look how they are written, "
                 f"print(df[{name!r}].unique()[:10]), then compare with such a value and run the whole code again."
             )
     empty = [one.name for one in own if one.type in ("DataFrame", "Series") and one.summary.startswith("(0,")]
@@ -58,8 +58,8 @@ def no_number(code: str, changes: Sequence[Variable], files: Sequence[Path]) -> 
             "dropna() on a table drops every row in which any column is empty, and a comparison may find nothing."
         )
     return (
-        f"{told}: there are missing values. Leave those of the column out, such as x = df['a'].dropna() (not those"
-        " of the whole table), and run the whole code again."
+        f"{told}: there may be missing values. Leave those of the column out, such as x = df['a'].dropna() (not"
+        " those of the whole table), and run the whole code again."
     )
 
 
@@ -78,13 +78,19 @@ def lost_values(code: str, files: Sequence[Path]) -> Iterator[str]:
             f"Use this instead: df[{name!r}]{take}" if take else f"Look at them: print(df[{name!r}].unique()[:20])"
         )
         yield (
-            f"pd.to_numeric makes {len(lost)} of {len(present)} values of {name!r} missing: they are numbers with "
-            f"more around them, or words. {way_out} Then run the whole code again."
+            f"As the file has them, pd.to_numeric makes {len(lost)} of {len(present)} values of {name!r} missing:"
+            f" they are numbers with more around them, or words. {way_out} Then run the whole code again."
         )
 
 
 def _values(name: str, files: Sequence[Path]) -> list[str]:
     return next(filter(None, (values_of(path, name) for path in reversed(files))), [])
+
+
+def _assigned(code: str) -> set[str]:
+    """Give the columns that code itself writes."""
+    targets = (t for node in ast.walk(parse(code)) if isinstance(node, ast.Assign) for t in node.targets)
+    return {name for target in targets if (name := _column_of(target)) is not None}
 
 
 def _compared(code: str) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbagent.text_columns import TAKE_NUMBER
 from nbagent.usual_imports import import_for
 
 MOST_COLUMNS = 40
@@ -40,9 +41,13 @@ ONE_VALUE = "It is one value already: use it as it is."
 HINTS = (
     _hint(
         "ValueError",
-        r"(could not convert string to float|invalid literal for int\(\)).*: '\s*[-+]?\d",
-        "The values hold a number and more. Take the number out: "
-        r"df[column].astype(str).str.extract(r'(-?\d+\.?\d*)')[0].astype(float)",
+        r"(could not convert string to float|invalid literal for int\(\)).*: '\s*[-+]?\d{1,3}(,\d{3})+(\.\d+)?'",
+        "Commas stand between thousands: df[column].astype(str).str.replace(',', '').astype(float)",
+    ),
+    _hint(
+        "ValueError",
+        r"(could not convert string to float|invalid literal for int\(\)).*: '\s*[-+]?\d+(\.\d+)?[^-\d.,:/]",
+        f"The values hold a number and more. Take the number out: df[column]{TAKE_NUMBER}",
     ),
     _hint(
         "ValueError",
@@ -52,7 +57,7 @@ HINTS = (
     ),
     _hint(
         "TypeError",
-        r"could not convert .*to numeric|unsupported operand type|not supported between instances"
+        r"could not convert .*to numeric|unsupported operand type.*'str'|not supported between instances"
         r"|dtype 'str' does not|with string dtype|agg function failed|operation '\w+' not supported for dtype"
         r"|can only concatenate str|cannot perform \w+ with type str|ufunc .* did not contain a loop"
         r"|dtype=str and|loop of ufunc does not|ufunc '\w+' not supported for the input|has dtype str, cannot use",

@@ -306,7 +306,7 @@ async def test_values_that_were_lost_and_numbers_that_are_none_are_told_as_a_dou
     assert result.doubt == ""
     code = "volume = pd.to_numeric(df['volume'], errors='coerce')\nmean = volume.mean()"
     result, _ = await run(gate, context, code)
-    assert "No number came out for mean: there are missing values." in result.doubt
+    assert "No number came out for mean: there may be missing values." in result.doubt
     assert "pd.to_numeric makes 2 of 2 values of 'volume' missing" in result.doubt
     result, _ = await run(gate, context, "left = df.dropna()\nshare = left['empty'].mean()")
     assert "No number came out for share: no rows are left in left." in result.doubt
