@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.accuracy TASKS.jsonl TABLES_FOLDER --without hints
 
-Every lever is taken away where it is used, so that all else stays as it is. Some act in a few runs only: a run
-in which one has not acted would go the same way without it, so that `--like ANSWERS` takes its row over.
+Every lever is taken away where it is used, so that all else stays as it is. Some act in a few runs only: where
+one has not acted, `--like ANSWERS` takes the row over. That saves time and is an approximation: the same question
+was answered differently from run to run at temperature 0, so a difference of a question or two means nothing.
 """
 
 from __future__ import annotations
