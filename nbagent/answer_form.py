@@ -147,6 +147,11 @@ def _stands_in(value: str, source: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", source) is not None
 
 
+def says_nothing_new(task: str, value: str) -> bool:
+    """Whether a value of an output is a number, or a short word of the task's: data that can ask for nothing."""
+    return _PLAIN_NUMBER.fullmatch(value.strip("% ")) is not None or _is_bare_value(value, task)
+
+
 def _bare_numbers(answer: str) -> list[str]:
     """Give the numbers of an answer that holds nothing else, or else those that it marks with an `@`."""
     words = re.sub(r"[\s@,;:()\[\]]+", " ", _bare(answer)).split()

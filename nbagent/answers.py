@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nbagent.answer_form import (
-    LONGEST_BARE,
     completed,
     contradicted,
     missing,
@@ -17,6 +16,7 @@ from nbagent.answer_form import (
     outside,
     rounded,
     said_as_asked,
+    says_nothing_new,
 )
 from nbagent.events import ActionStatus
 from nbagent.figures import FIGURES_NAMED, unsupported
@@ -99,10 +99,10 @@ class Answers:
         if not names:
             return None
         form = " ".join(f"@{name}[...]" for name in named_values(self.task))
-        # Output is data: of it only the values that are asked for are quoted, and none that could say more.
+        # Output is data, and this stands outside of its fence: only numbers and the task's own words are quoted.
         asked = named_values(self.task)
         printed = ((name, value) for name, value in named_values(self._shown).items() if name in asked)
-        quoted = " ".join(f"@{name}[{value}]" for name, value in printed if len(value) <= LONGEST_BARE)
+        quoted = " ".join(f"@{name}[{value}]" for name, value in printed if says_nothing_new(self.task, value))
         told = f"Your answer must have exactly this form, with the values filled in: {form}"
         if quoted:
             told += f"\nThe output above has: {quoted}"
