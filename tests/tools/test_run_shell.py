@@ -254,3 +254,14 @@ async def test_no_terminal_is_asked_for_a_password_or_a_page(terminal: Terminal,
     assert "left out" in text
     result, _ = await terminal("python -c 'input()'", timeout=10)
     assert result.status == "error"
+
+
+async def test_lint_and_types_are_told_on_request_and_reading_them_asks_nobody(context: Context) -> None:
+    (context.folder / "a.py").write_text("import os\n\nx: int = 'one'\n")
+    terminal = Terminal(context, approve="ask")
+    terminal.user = User(Approval(False, "nobody"))
+    _, linted = await terminal("ruff check --no-cache --output-format concise a.py")
+    assert "a.py:1:8: F401" in linted
+    terminal.user = User(Approval(True, "user"))  # mypy loads plug-ins, so that it asks
+    _, typed = await terminal("mypy --no-incremental a.py")
+    assert 'a.py:3: error: Incompatible types in assignment (expression has type "str"' in typed
